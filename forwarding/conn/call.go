@@ -131,6 +131,21 @@ func (c *Conn) WaitEvents(cause trace.Cause, ids ...uint64) int32 {
 	return cl.SUCCESS
 }
 
+// AskEvent asks for an event's end; await waits for it, and returns what WaitEvents does. It notes no round trip.
+func (c *Conn) AskEvent(id uint64) (await func() int32) {
+	call, request := c.Begin(nil)
+	if err := c.Send(&clwire.Wait{Events: []uint64{id}}, clwire.FlagUrgent, request); err != nil {
+		c.Forget(request)
+		return func() int32 { return cl.OUT_OF_RESOURCES }
+	}
+	return func() int32 {
+		if !c.Wait(&call.Completion) {
+			return cl.OUT_OF_RESOURCES
+		}
+		return call.Status
+	}
+}
+
 // WaitForNone waits for no event: an answer comes behind all ends that the worker knows of. A dead worker has none.
 func (c *Conn) WaitForNone() { _, _ = c.AskFor(trace.CauseWait, "", &clwire.Wait{}) }
 

@@ -56,6 +56,20 @@ func (q *Queue) Submit(m clwire.Message, cmd *clwire.Cmd, e ways.Event, wait []u
 	first ways.Positioned) (seq uint64, status api.Status) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	return locked{q}.Submit(m, cmd, e, wait, first)
+}
+
+func (q *Queue) Together(do func(ways.Submitter)) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	do(locked{q})
+}
+
+// locked is a queue whose lock the caller holds.
+type locked struct{ *Queue }
+
+func (q locked) Submit(m clwire.Message, cmd *clwire.Cmd, e ways.Event, wait []uint64,
+	first ways.Positioned) (seq uint64, status api.Status) {
 	if first != nil && !first.At(q.sentSeq.Load()+1) {
 		return 0, cl.OUT_OF_RESOURCES
 	}

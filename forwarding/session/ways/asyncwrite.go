@@ -76,6 +76,24 @@ func (c *Command) unwaited(send func() api.Status) (sent bool, status api.Status
 	return true, status
 }
 
+// unwaitedTogether is unwaited for a write of n commands that nothing comes between. Whoever looks for the write
+// finds it before it is sent, and then waits for the queue.
+func (c *Command) unwaitedTogether(n uint64, send func(Submitter)) (sent bool) {
+	u := &c.AsyncWrites
+	u.mu.Lock()
+	if c.visible() || c.Queue.Watched() {
+		u.mu.Unlock()
+		return false
+	}
+	u.forgetLocked(c.Queue)
+	c.Queue.Together(func(q Submitter) {
+		u.list = append(u.list, asyncWrite{q: c.Queue, seq: c.Queue.Sent() + n})
+		u.mu.Unlock()
+		send(q)
+	})
+	return true
+}
+
 // forgetLocked drops what is known of a queue, and of those whose writes have ended.
 func (u *AsyncWrites) forgetLocked(q Queue) {
 	u.list = slices.DeleteFunc(u.list, func(x asyncWrite) bool {

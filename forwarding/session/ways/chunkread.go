@@ -18,6 +18,9 @@ func (c *Command) chunkRead(t *Transfer) (done bool, status api.Status) {
 		return false, cl.SUCCESS
 	}
 	defer pool.Release(i)
+	if c.inPieces(t.Host.Size) {
+		return true, c.readPieces(t, i)
+	}
 	m := clwire.Transfer{Direction: clwire.FromBuffer, Buffer: t.Buffer.Number(), Offset: t.Device.Offset,
 		Size: t.Host.Size, Segment: pool.Segment.ID, SegmentOffset: pool.Offset(i)}
 	if status := c.deviceTransfer(&m, true); status != cl.SUCCESS {

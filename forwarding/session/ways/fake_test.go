@@ -286,6 +286,10 @@ func (w *fakeWorker) Wait(it *conn.Completion) (arrived bool) {
 	return true
 }
 
+func (w *fakeWorker) AskEvent(id uint64) (await func() int32) {
+	return func() int32 { return w.WaitEvents(trace.CauseWait, id) }
+}
+
 func (w *fakeWorker) WaitEvents(cause trace.Cause, ids ...uint64) int32 {
 	w.Tripped(0, cause, "")
 	for _, id := range ids {
@@ -487,6 +491,8 @@ func (q *fakeQueue) Worker() Worker         { return q.w }
 func (q *fakeQueue) Watched() bool          { return q.watched }
 func (q *fakeQueue) Passed(seq uint64) bool { return q.over.Load() >= seq || q.w.Dead() }
 func (q *fakeQueue) RequestCompletionMark() {}
+
+func (q *fakeQueue) Together(do func(Submitter)) { do(q) }
 
 func (q *fakeQueue) Sent() uint64 {
 	q.mu.Lock()

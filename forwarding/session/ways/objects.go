@@ -19,8 +19,9 @@ type Queue interface {
 	NewEvent(kind uint32) Event // an event of a command that the program does not see
 	Watched() bool              // the program has an event of a command of the context's that may not have ended
 
-	// Submit sends a command whose head is cmd, and returns its position in the queue. e and first may be nil.
-	Submit(m clwire.Message, cmd *clwire.Cmd, e Event, wait []uint64, first Positioned) (seq uint64, status api.Status)
+	Submitter
+	// Together calls do with the queue locked: no other command comes between those that it submits.
+	Together(do func(Submitter))
 	// SubmitHost sends a command that this side carries out: the worker opens the gate op when its turn has come.
 	SubmitHost(op uint64, e Event, wait []uint64) (seq uint64, status api.Status)
 	// SubmitInline sends a write with its bytes.
@@ -30,6 +31,12 @@ type Queue interface {
 	// AskFinish asks whether all that was sent has ended. await waits for the answer, and keeps a failure for the
 	// program's next call of the queue.
 	AskFinish() (await func(), status api.Status)
+}
+
+// Submitter sends commands of a queue.
+type Submitter interface {
+	// Submit sends a command whose head is cmd, and returns its position in the queue. e and first may be nil.
+	Submit(m clwire.Message, cmd *clwire.Cmd, e Event, wait []uint64, first Positioned) (seq uint64, status api.Status)
 }
 
 // State is how a queue stands.
@@ -86,6 +93,7 @@ type Worker interface {
 	ReadPromptly() (done func())
 	Wait(it *conn.Completion) (arrived bool)
 	WaitEvents(cause trace.Cause, ids ...uint64) int32
+	AskEvent(id uint64) (await func() int32) // WaitEvents, of which await waits; no trip is noted
 	AddGate(id uint64, g *conn.Gate)
 	TakeGate(id uint64) *conn.Gate
 	FitsInline(size uint64) bool

@@ -43,6 +43,12 @@ func (c *Command) stagedWrite(t *Transfer) (done bool, status api.Status) {
 	if p == nil {
 		return false, cl.SUCCESS
 	}
+	if t.Blocking && c.inPieces(size) {
+		if done, status = c.writePieces(t, p); !done {
+			c.Slabs.FreeNow(p)
+		}
+		return done, status
+	}
 	segment.Copy(p.Bytes(size), t.Host.Ptr.Bytes(0, size))
 	m := clwire.Transfer{Direction: clwire.ToBuffer, Buffer: t.Buffer.Number(), Offset: t.Device.Offset, Size: size,
 		Segment: p.Segment.ID, SegmentOffset: p.Offset}

@@ -550,15 +550,16 @@ func TestLater(t *testing.T) {
 // another queue comes after it; and what would show that it is under way waits for it.
 func TestAsyncWrites(t *testing.T) {
 	for _, c := range []struct {
-		name   string
-		remote bool
-		size   int
-	}{{"far", true, 1000}, {"record", false, 1000}, {"staging memory", false, transfer.StagedDeviceBytes}} {
-		t.Run(c.name, func(t *testing.T) { asyncWrites(t, c.remote, c.size) })
+		name           string
+		remote         bool
+		size, commands int
+	}{{"far", true, 1000, 1}, {"record", false, 1000, 1}, {"staging memory", false, piecesFrom - 1, 1},
+		{"pieces", false, transfer.StagedDeviceBytes, transfer.StagedDeviceBytes / pieceBytes}} {
+		t.Run(c.name, func(t *testing.T) { asyncWrites(t, c.remote, c.size, c.commands) })
 	}
 }
 
-func asyncWrites(t *testing.T, remote bool, size int) {
+func asyncWrites(t *testing.T, remote bool, size, commands int) {
 	r := newRig(t, false, remote)
 	b := r.buffer(size)
 	if !remote { // the staging pool
@@ -568,7 +569,7 @@ func asyncWrites(t *testing.T, remote bool, size int) {
 		r.ok(r.command(cl.COMMAND_WRITE_BUFFER).CarryOut(linear(b, true, true, 0, pattern(size, seed))))
 	}
 	write(1)
-	if b.data[0] != 0 || r.w.left() != 1 {
+	if b.data[0] != 0 || r.w.left() != commands {
 		t.Error("the write was waited for")
 	}
 	if wait, status := r.AsyncWrites.Before(r.q, nil); len(wait) != 0 || status != cl.SUCCESS {
@@ -576,7 +577,7 @@ func asyncWrites(t *testing.T, remote bool, size int) {
 	}
 	for range 2 { // one fence is enough
 		wait, status := r.AsyncWrites.Before(&fakeQueue{w: r.w}, []uint64{7})
-		if r.ok(status); len(wait) != 2 || r.w.left() != 2 {
+		if r.ok(status); len(wait) != 2 || r.w.left() != commands+1 {
 			t.Errorf("another queue waits for %d, and %d commands are under way", wait, r.w.left())
 		}
 	}
