@@ -119,7 +119,7 @@ test-python: $(BUILT) ## the Python client, from its installed wheel, against a 
 
 # All programs over the socket; some by the other ways to a node, and where it computes in no program's memory.
 DIFF_FAR   := ^(afterwrites|blocking|events|landing|objects|profiling|rects|svm|usehost)$$
-DIFF_SPAN  := ^(args_buffers|graphs|images_enqueue|landing|maps|random|rects|svm|usehost)$$
+DIFF_SPAN  := ^(args_buffers|graphs|images_enqueue|images_parents|landing|maps|random|rects|svm|usehost)$$
 DIFF_LINKS := ^(content|images|maps|partition|random|rects|svm|usehost)$$
 DIFF_COPY  := ^(afterwrites|blocking|events|graphs|images_enqueue|landing|maps|rects|svm|usehost|volume)$$
 

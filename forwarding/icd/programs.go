@@ -48,6 +48,9 @@ func tdlCreateProgramWithBinary(context C.uintptr_t, n C.cl_uint, devices, lengt
 	}
 	h, verdict, status := driver().CreateProgramWithBinary(uintptr(context),
 		array[uintptr](uintptr(devices), uint32(n)), copies)
+	if status != cl.SUCCESS && verdict == cl.SUCCESS {
+		return created(0, status, code) // something else was wrong: nobody looked at the binaries
+	}
 	for i := range array[C.cl_int](uintptr(verdicts), uint32(n)) {
 		store(uintptr(verdicts)+uintptr(4*i), C.cl_int(verdict))
 	}

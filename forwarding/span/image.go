@@ -83,6 +83,7 @@ func (d *Driver) CreateImage(context uintptr, given []uint64, flags uint64, form
 	value, _ := d.base.MemObjectInfo(b.inner[home], cl.MEM_FLAGS)
 	b.flags = answers.Number(value)&sameInnerFlagsMask | flags&^sameInnerFlagsMask
 	if b.parent != nil {
+		b.flags |= b.parent.flags &^ sameInnerFlagsMask
 		b.host = b.parent.host
 		return b.show()
 	}

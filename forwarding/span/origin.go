@@ -69,6 +69,10 @@ func (d *Driver) Link(context uintptr, hasList bool, devices []uintptr, options 
 		if len(own) == 0 {
 			continue
 		}
+		if slices.Contains(innerOf(inputs, i), 0) { // it has binaries for other devices alone
+			p.dropInner()
+			return 0, cl.INVALID_OPERATION
+		}
 		h, verdict := d.base.Link(c.members[i].context, true, own, options, innerOf(inputs, i), nil)
 		if h == 0 {
 			p.dropInner()
