@@ -20,6 +20,7 @@ import (
 	"tendril/daemon/workers"
 	"tendril/store"
 	"tendril/store/object"
+	"tendril/store/order"
 )
 
 // Viewers over TCP show a secret that `tendril ui` gave them.
@@ -235,14 +236,14 @@ const pageLook = 16 << 10
 // Objects implements inspect.Source: by tenant, oldest first. A place is "tenant/cursor".
 func (l *look) Objects(v inspect.Viewer, p inspect.Page) (part inspect.Part[object.Info], err error) {
 	tenant, all := l.sees(v)
-	first, at := "", store.Cursor{}
+	first, at := "", order.Cursor{}
 	if p.After != "" {
 		i := strings.LastIndexByte(p.After, '/')
 		if i < 0 {
 			return part, fmt.Errorf("%w: after %.60q: want `next` of the last answer", object.ErrInvalid, p.After)
 		}
 		if first = p.After[:i]; p.After[i+1:] != "" {
-			if at, err = store.ParseCursor(p.After[i+1:]); err != nil {
+			if at, err = order.Parse(p.After[i+1:]); err != nil {
 				return part, err
 			}
 		}
@@ -253,7 +254,7 @@ func (l *look) Objects(v inspect.Viewer, p inspect.Page) (part inspect.Part[obje
 			continue
 		}
 		if name != first {
-			at = store.Cursor{}
+			at = order.Cursor{}
 		}
 		conn, err := l.store.Connect(store.Owner{Tenant: name, Name: "inspection"})
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"tendril/store/index"
 	"tendril/store/object"
+	"tendril/store/order"
 )
 
 // entryBytes is what an object's record costs the daemon, besides its name and metadata; measured with a million
@@ -80,6 +81,9 @@ type entry struct {
 	damage error  // its memory is not what it was
 }
 
+// Cursor is the object's place in the order in which objects were made.
+func (e *entry) Cursor() order.Cursor { return order.At(e.created, e.id) }
+
 func (e *entry) ref() object.Ref {
 	if e.seg == nil {
 		return object.Ref{}
@@ -91,7 +95,7 @@ func (e *entry) ref() object.Ref {
 func (s *Store) insert(e *entry) {
 	s.objects[e.id] = e
 	s.counts.Created++
-	e.tenant.entries.insert(e)
+	e.tenant.entries.Insert(e)
 	s.usedBytes += e.hostBytes()
 	s.tableBytes += e.charge
 }
@@ -150,7 +154,7 @@ func (s *Store) removeFromTable(e *entry) {
 	s.setGrants(e, nil)
 	s.dropFile(e)
 	delete(s.objects, e.id)
-	e.tenant.entries.remove(e)
+	e.tenant.entries.Remove(e)
 	s.usedBytes -= e.hostBytes()
 }
 

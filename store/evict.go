@@ -66,7 +66,7 @@ func (s *Store) rank(g *segmentState) {
 // being made among them: mu may be let go before they are in the table. Where it succeeds the caller calls made, under
 // the hold of mu in which it calls insert or has given up.
 func (s *Store) reserveObject(t *tenant, n uint64, stop func() bool) (made func(), err error) {
-	if limit := s.opts.TenantObjects; limit > 0 && t.entries.len()+t.making >= limit && !s.dropOneCopy(t) {
+	if limit := s.opts.TenantObjects; limit > 0 && t.entries.Len()+t.making >= limit && !s.dropOneCopy(t) {
 		return nil, fmt.Errorf("%w: %s has %d objects, which is its limit: delete some", object.ErrLimit, t.name, limit)
 	}
 	t.making++

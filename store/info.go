@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tendril/store/object"
+	"tendril/store/order"
 )
 
 const (
@@ -36,7 +37,7 @@ type Query struct {
 // ListWhere is List with more conditions. Its answer takes memory in proportion to the tenant's objects: what a peer
 // asks for is answered with Walk.
 func (c *Conn) ListWhere(q Query) (infos []object.Info) {
-	c.Walk(q, Cursor{}, math.MaxInt, func(info object.Info) bool {
+	c.Walk(q, order.Cursor{}, math.MaxInt, func(info object.Info) bool {
 		infos = append(infos, info)
 		return true
 	})
@@ -47,7 +48,7 @@ func (c *Conn) ListWhere(q Query) (infos []object.Info) {
 // false, which leaves the last one for the next call, or so many were looked at. It gives where the next Walk is to go
 // on; more is false where there was nothing behind that. The store is not locked while f runs. The cost is in
 // proportion to what was looked at.
-func (c *Conn) Walk(q Query, from Cursor, atMost int, f func(object.Info) bool) (next Cursor, more bool) {
+func (c *Conn) Walk(q Query, from order.Cursor, atMost int, f func(object.Info) bool) (next order.Cursor, more bool) {
 	return c.walk(q, c.owner.Tenant, from, atMost, f)
 }
 
@@ -60,7 +61,9 @@ func (c *Conn) WalkAll(q Query, from string, atMost int,
 	if err != nil {
 		return "", err
 	}
-	at, more := c.walk(q, whose, at, atMost, func(o object.Info) bool { return f(o, placeOf(CursorOf(o), whose)) })
+	at, more := c.walk(q, whose, at, atMost, func(o object.Info) bool {
+		return f(o, placeOf(order.At(o.Created, o.ID), whose))
+	})
 	if more {
 		return placeOf(at, whose), nil
 	}
@@ -69,7 +72,7 @@ func (c *Conn) WalkAll(q Query, from string, atMost int,
 	if whose = c.s.tenantAfter(whose); whose == "" {
 		return "", nil
 	}
-	return placeOf(Cursor{}, whose), nil
+	return placeOf(order.Cursor{}, whose), nil
 }
 
 // tenantAfter gives the tenant whose name follows; "" = none does. mu is held.
@@ -83,8 +86,8 @@ func (s *Store) tenantAfter(name string) (next string) {
 }
 
 // walk is Walk over one tenant's objects.
-func (c *Conn) walk(q Query, whose string, from Cursor, atMost int,
-	f func(object.Info) bool) (next Cursor, more bool) {
+func (c *Conn) walk(q Query, whose string, from order.Cursor, atMost int,
+	f func(object.Info) bool) (next order.Cursor, more bool) {
 	slots := make(slotRefs)
 	for atMost > 0 {
 		seen, end := c.walkStep(q, whose, from, min(atMost, walkStep))
@@ -93,7 +96,7 @@ func (c *Conn) walk(q Query, whose string, from Cursor, atMost int,
 			if !f(x.describe()) {
 				return from, true
 			}
-			from = x.e.cursor()
+			from = x.e.Cursor()
 		}
 		if end == nil {
 			return from, false
@@ -115,7 +118,7 @@ func (s *Store) endStep() {
 
 // walkStep looks at up to n objects behind a cursor; end is the place of the last of them, nil where there was none.
 // Whoever loses the processor while it has the lock has all others wait, so it does little under that.
-func (c *Conn) walkStep(q Query, whose string, from Cursor, n int) (seen []sight, end *Cursor) {
+func (c *Conn) walkStep(q Query, whose string, from order.Cursor, n int) (seen []sight, end *order.Cursor) {
 	found, end := c.glance(q, whose, from, n)
 	found = slices.DeleteFunc(found, func(x glance) bool { return !hasLabels(x.labels, q.Labels) })
 	seen = make([]sight, 0, len(found))
@@ -137,7 +140,7 @@ type glance struct {
 	labels map[string]string // never changed in place
 }
 
-func (c *Conn) glance(q Query, whose string, from Cursor, n int) (found []glance, end *Cursor) {
+func (c *Conn) glance(q Query, whose string, from order.Cursor, n int) (found []glance, end *order.Cursor) {
 	s, list := c.s, make([]*entry, 0, n)
 	found = make([]glance, 0, n)
 	s.mu.Lock()
@@ -145,7 +148,7 @@ func (c *Conn) glance(q Query, whose string, from Cursor, n int) (found []glance
 	if q.Shared {
 		list = c.sharedWith(from, n)
 	} else if t := s.tenants[whose]; t != nil {
-		list = t.entries.after(list, from, n)
+		list = t.entries.After(list, from, n)
 	}
 	for _, e := range list {
 		if c.lists(q, e) {
@@ -153,7 +156,7 @@ func (c *Conn) glance(q Query, whose string, from Cursor, n int) (found []glance
 		}
 	}
 	if len(list) > 0 {
-		at := list[len(list)-1].cursor()
+		at := list[len(list)-1].Cursor()
 		end = &at
 	}
 	return found, end
@@ -355,7 +358,7 @@ func (s *Store) Status() Status {
 	}
 	for _, t := range s.tenants {
 		st.Tenants = append(st.Tenants, TenantStatus{
-			Name: t.name, Objects: t.entries.len(), Connections: t.conns, ChargedBytes: t.charged, KeptBytes: keeps[t],
+			Name: t.name, Objects: t.entries.Len(), Connections: t.conns, ChargedBytes: t.charged, KeptBytes: keeps[t],
 			LeavingBytes: leaves[t], DiskBytes: t.disk, OpenSegments: t.opened, RequestBytes: s.requests.Held(t.name),
 			Devices: t.devices.list(),
 		})

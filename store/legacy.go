@@ -194,7 +194,7 @@ func (s *Store) Bequeath() *Legacy {
 	l := &Legacy{Catalog: Catalog{NextSegment: s.nextID, Conns: s.left, Undead: slices.Collect(maps.Keys(s.undead))}}
 	l.Catalog.Objects = make([]byte, 0, len(s.objects)*3/2*legacyObjectBytes)
 	for _, t := range s.tenants {
-		t.entries.all(func(e *entry) { // in their order: the next store's lists then grow at their ends
+		t.entries.All(func(e *entry) { // in their order: the next store's lists then grow at their ends
 			if e.isCopy() && e.refs == 0 { // the next store gets it again where it is wanted
 				return
 			}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"tendril/store/object"
+	"tendril/store/order"
 	"tendril/store/spill"
 )
 
@@ -84,25 +85,25 @@ func (s *Store) scrubStep(ctx context.Context, only, from string,
 		if err := w.look(e); err != nil {
 			return w.report, err
 		}
-		name, at = tenant, e.cursor()
+		name, at = tenant, e.Cursor()
 	}
 	w.report.Next = placeOf(at, name)
 	return w.report, nil
 }
 
 // placeOf is a place among everybody's objects: a cursor, "@" and a tenant's name.
-func placeOf(at Cursor, tenant string) string { return at.String() + "@" + tenant }
+func placeOf(at order.Cursor, tenant string) string { return at.String() + "@" + tenant }
 
 // parsePlace reads one.
-func parsePlace(from string) (tenant string, at Cursor, err error) {
+func parsePlace(from string) (tenant string, at order.Cursor, err error) {
 	cursor, tenant, _ := strings.Cut(from, "@")
-	at, err = ParseCursor(cursor)
+	at, err = order.Parse(cursor)
 	return tenant, at, err
 }
 
 // scrubNext gives the object behind a place: a tenant's next one or, where all are gone through, the first of the
 // tenant whose name follows.
-func (s *Store) scrubNext(only, name string, at Cursor) (*entry, string) {
+func (s *Store) scrubNext(only, name string, at order.Cursor) (*entry, string) {
 	for {
 		e, next := s.scrubNextOf(name, at)
 		if e != nil {
@@ -111,16 +112,16 @@ func (s *Store) scrubNext(only, name string, at Cursor) (*entry, string) {
 		if only != "" || next == "" {
 			return nil, ""
 		}
-		name, at = next, Cursor{}
+		name, at = next, order.Cursor{}
 	}
 }
 
 // scrubNextOf gives a tenant's next object, or the name of the tenant that follows; "" = none does.
-func (s *Store) scrubNextOf(name string, at Cursor) (e *entry, next string) {
+func (s *Store) scrubNextOf(name string, at order.Cursor) (e *entry, next string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t := s.tenants[name]; t != nil {
-		if list := t.entries.after(nil, at, 1); len(list) > 0 {
+		if list := t.entries.After(nil, at, 1); len(list) > 0 {
 			return list[0], ""
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"tendril/store/object"
+	"tendril/store/order"
 	"tendril/store/segment"
 )
 
@@ -118,16 +119,16 @@ func (s *Store) addGrant(e *entry, who string) error {
 // setGrants keeps Store.shared. mu is held.
 func (s *Store) setGrants(e *entry, grants []string) {
 	for _, who := range e.grants {
-		if s.shared[who].remove(e); s.shared[who].len() == 0 {
+		if s.shared[who].Remove(e); s.shared[who].Len() == 0 {
 			delete(s.shared, who)
 		}
 	}
 	e.grants = grants
 	for _, who := range grants {
 		if s.shared[who] == nil {
-			s.shared[who] = new(entryList)
+			s.shared[who] = new(order.List[*entry])
 		}
-		s.shared[who].insert(e)
+		s.shared[who].Insert(e)
 	}
 }
 
@@ -234,22 +235,22 @@ func (c *Conn) nameIn(name string) (*tenant, string) {
 }
 
 // sharedWith gives up to n objects behind at that are shared with c, its own tenant's among them. mu is held.
-func (c *Conn) sharedWith(at Cursor, n int) (list []*entry) {
+func (c *Conn) sharedWith(at order.Cursor, n int) (list []*entry) {
 	who := append([]string{Everybody, c.tenant.name}, c.owner.Principals...)
 	n = max(n/len(who), 1)
-	var until *Cursor // a list that gives n objects may have more behind the last of them
+	var until *order.Cursor // a list that gives n objects may have more behind the last of them
 	for _, name := range who {
 		k := len(list)
-		if list = c.s.shared[name].after(list, at, n); len(list)-k == n {
-			if last := list[len(list)-1].cursor(); until == nil || last.compare(*until) < 0 {
+		if list = c.s.shared[name].After(list, at, n); len(list)-k == n {
+			if last := list[len(list)-1].Cursor(); until == nil || last.Compare(*until) < 0 {
 				until = &last
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b *entry) int { return a.cursor().compare(b.cursor()) })
+	slices.SortFunc(list, func(a, b *entry) int { return a.Cursor().Compare(b.Cursor()) })
 	list = slices.Compact(list)
 	if until != nil {
-		list = slices.DeleteFunc(list, func(e *entry) bool { return e.cursor().compare(*until) > 0 })
+		list = slices.DeleteFunc(list, func(e *entry) bool { return e.Cursor().Compare(*until) > 0 })
 	}
 	return list
 }

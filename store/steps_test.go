@@ -8,6 +8,7 @@ import (
 
 	"tendril/store/index"
 	"tendril/store/object"
+	"tendril/store/order"
 )
 
 // pausesOf counts how often what do does lets others have the lock.
@@ -82,7 +83,7 @@ func manyObjects(t *testing.T, n int) *Conn {
 func listMany(t *testing.T, n int) (pauses, want int) {
 	c := manyObjects(t, n)
 	return pausesOf(c.s, func() {
-		c.Walk(Query{Labels: map[string]string{"none": ""}}, Cursor{}, n, func(object.Info) bool { return true })
+		c.Walk(Query{Labels: map[string]string{"none": ""}}, order.Cursor{}, n, func(object.Info) bool { return true })
 	}), n / walkStep
 }
 
@@ -159,7 +160,7 @@ func lookThroughMany(t *testing.T, n int) (pauses, want int) {
 	waitUntil(t, func() bool {
 		s.mu.Lock()
 		defer s.unlock()
-		return len(s.looking) == 0 && maker.tenant.entries.len() == 0 && maker.tenant.index.table.Live() == 0
+		return len(s.looking) == 0 && maker.tenant.entries.Len() == 0 && maker.tenant.index.table.Live() == 0
 	})
 	mustAgree(t, s, false)
 	return pauses, n/lockSteps + n/16/slotStep

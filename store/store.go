@@ -31,6 +31,7 @@ import (
 
 	"tendril/store/index"
 	"tendril/store/object"
+	"tendril/store/order"
 	"tendril/store/requests"
 	"tendril/store/segment"
 	"tendril/store/spill"
@@ -78,7 +79,7 @@ type Store struct {
 	reads        timing.Histogram // of objects back from disk
 	spilled      int
 	spilledBytes uint64
-	shared       map[string]*entryList // by who may read it
+	shared       map[string]*order.List[*entry] // by who may read it
 	followers    map[object.ID]map[*Follower]struct{}
 	// files that somebody has claimed, by object; closed when what is done to them without mu has ended
 	claims      map[object.ID]chan struct{}
@@ -142,7 +143,7 @@ type tenant struct {
 	names   map[string]*entry
 	streams map[string]*stream // made with the first
 	filling map[string]*entry  // unsealed objects that several may fill, by their name to be; made with the first
-	entries entryList
+	entries order.List[*entry]
 	making  int // objects that are not in entries yet
 	conns   int
 	charged uint64
@@ -196,7 +197,7 @@ func New(opts Options) (*Store, error) {
 		kick:      make(chan struct{}, 1),
 		done:      make(chan struct{}),
 		keep:      make(chan struct{}, 1),
-		shared:    make(map[string]*entryList),
+		shared:    make(map[string]*order.List[*entry]),
 		undead:    make(map[object.ID]struct{}),
 		behind:    make(map[*entry]error),
 		claims:    make(map[object.ID]chan struct{}),
@@ -285,7 +286,7 @@ func (s *Store) dropAll() {
 	s.warm = nil
 	clear(s.segments) // few
 	s.objects, s.tenants, s.remnants = make(map[object.ID]*entry), make(map[string]*tenant), make(map[int32]*remnant)
-	s.shared, s.expiries, s.leavers = make(map[string]*entryList), nil, nil
+	s.shared, s.expiries, s.leavers = make(map[string]*order.List[*entry]), nil, nil
 	s.cold.Init()
 	s.idle.Init()
 	s.charged, s.usedBytes, s.tableBytes, s.leavingBytes, s.spilledBytes = 0, 0, 0, 0, 0
@@ -436,7 +437,7 @@ func (s *Store) tenantOf(name string) *tenant {
 
 // dropTenant forgets a tenant that has nothing, so that a stream of tenants does not fill the daemon. mu is held.
 func (s *Store) dropTenant(t *tenant) {
-	if t.conns == 0 && t.entries.len() == 0 && t.charged == 0 && t.disk == 0 && s.tenants[t.name] == t {
+	if t.conns == 0 && t.entries.Len() == 0 && t.charged == 0 && t.disk == 0 && s.tenants[t.name] == t {
 		delete(s.tenants, t.name)
 	}
 }

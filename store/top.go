@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"tendril/store/object"
+	"tendril/store/order"
 )
 
 // Holder and Held are object's.
@@ -56,7 +57,7 @@ func (h *holding) list() []Holder {
 // beginning.
 type TopCursor struct {
 	size uint64
-	at   Cursor
+	at   order.Cursor
 }
 
 // String gives what ParseTopCursor reads; "" is the beginning.
@@ -74,7 +75,7 @@ func ParseTopCursor(s string) (c TopCursor, err error) {
 	}
 	size, at, _ := strings.Cut(s, "-")
 	if c.size, err = strconv.ParseUint(size, 16, 64); err == nil {
-		c.at, err = ParseCursor(at)
+		c.at, err = order.Parse(at)
 	}
 	if err != nil || at == "" {
 		return c, fmt.Errorf("%w: cursor %.60q: want the cursor of the last page, or none", object.ErrInvalid, s)
@@ -82,14 +83,14 @@ func ParseTopCursor(s string) (c TopCursor, err error) {
 	return c, nil
 }
 
-func (e *entry) topCursor() TopCursor { return TopCursor{e.size, e.cursor()} }
+func (e *entry) topCursor() TopCursor { return TopCursor{e.size, e.Cursor()} }
 
 // compare puts the larger one first.
 func (c TopCursor) compare(d TopCursor) int {
 	if by := cmp.Compare(d.size, c.size); by != 0 {
 		return by
 	}
-	return c.at.compare(d.at)
+	return c.at.Compare(d.at)
 }
 
 // Top gives the tenant's largest objects, at most limit, with who holds them and since when, and the place behind each
@@ -130,15 +131,15 @@ func (h *smallest) Pop() any {
 func (c *Conn) largest(limit int, from TopCursor) []*entry {
 	var chosen smallest
 	var step []*entry
-	at := Cursor{}
+	at := order.Cursor{}
 	for limit > 0 {
 		c.s.mu.Lock()
-		step = c.tenant.entries.after(step[:0], at, walkStep)
+		step = c.tenant.entries.After(step[:0], at, walkStep)
 		c.s.endStep()
 		if len(step) == 0 {
 			break
 		}
-		at = step[len(step)-1].cursor()
+		at = step[len(step)-1].Cursor()
 		for _, e := range step { // of what is immutable
 			switch {
 			case from != (TopCursor{}) && from.compare(e.topCursor()) >= 0:

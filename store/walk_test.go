@@ -1,10 +1,13 @@
 package store
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"tendril/store/object"
+	"tendril/store/order"
 )
 
 // TestWalkGoesOnFromItsPlace lists 100,000 objects in pages, of which some are deleted and some made between two: each
@@ -41,7 +44,7 @@ func TestWalkGoesOnFromItsPlace(t *testing.T) {
 		number[ids[i]] = i
 	}
 	seen := [n]int{}
-	at, page := Cursor{}, 0
+	at, page := order.Cursor{}, 0
 	for more := true; more; page++ {
 		last, took := -1, 0
 		at, more = c.Walk(Query{}, at, 1000, func(o object.Info) bool {
@@ -76,5 +79,49 @@ func TestWalkGoesOnFromItsPlace(t *testing.T) {
 	}
 	if page < n/1000 {
 		t.Errorf("%d objects on %d pages of at most 1000", n, page)
+	}
+}
+
+// TestWalkAll lists every tenant's objects once, in order, however little is looked at in one go.
+func TestWalkAll(t *testing.T) {
+	s := newStore(t, Options{})
+	var want []string
+	for _, name := range []string{"a", "b", "no objects", "z"} {
+		c := connect(t, s, name)
+		for i := range 5 {
+			if name == "no objects" {
+				continue
+			}
+			key := string(rune('0' + i))
+			sealedObject(t, c, Spec{Name: name + "/" + key, Class: object.Named, SizeBytes: 10})
+			want = append(want, name+" "+name+"/"+key)
+		}
+	}
+	asks := connect(t, s, "m")
+	for _, atMost := range []int{1, 3, 1000} {
+		var got []string
+		place, turns := "", 0
+		for {
+			taken := 0
+			next, err := asks.WalkAll(Query{}, place, atMost, func(o object.Info, at string) bool {
+				if taken == 2 { // a page is full
+					return false
+				}
+				got, taken = append(got, o.Tenant+" "+o.Name), taken+1
+				return true
+			})
+			if turns++; err != nil || turns > 100 {
+				t.Fatal(turns, err)
+			}
+			if place = next; place == "" {
+				break
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%d at a time: %q, want %q", atMost, got, want)
+		}
+	}
+	if _, err := asks.WalkAll(Query{}, "nonsense@a", 1, nil); !errors.Is(err, object.ErrInvalid) {
+		t.Error(err)
 	}
 }

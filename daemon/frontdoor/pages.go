@@ -8,6 +8,7 @@ import (
 	"tendril/ipc/wire"
 	"tendril/store"
 	"tendril/store/object"
+	"tendril/store/order"
 )
 
 // Listings. A page has a bound in entries and one in bytes, which is smaller while the tenant's requests hold much
@@ -183,12 +184,12 @@ func queryOf(m wire.ListWhereRequest) store.Query {
 // objects lists what the store's Walk gives.
 func (c *connection) objects(q store.Query) listing {
 	return func(after string, f func(any, string) bool) (string, error) {
-		from, err := store.ParseCursor(after)
+		from, err := order.Parse(after)
 		if err != nil {
 			return "", err
 		}
 		next, more := c.store.Walk(q, from, pageLook,
-			func(o object.Info) bool { return f(o, store.CursorOf(o).String()) })
+			func(o object.Info) bool { return f(o, order.At(o.Created, o.ID).String()) })
 		if !more {
 			return "", nil
 		}

@@ -1,4 +1,6 @@
-package store
+// Package order keeps things in the order in which they were made, and names places in that order, from which a listing
+// goes on. It has no locks: whoever has a List guards it.
+package order
 
 import (
 	"bytes"
@@ -9,6 +11,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"time"
 
 	"tendril/store/object"
 )
@@ -21,7 +24,7 @@ type Cursor struct {
 	id      object.ID
 }
 
-// String gives what ParseCursor reads; "" is the beginning.
+// String gives what Parse reads; "" is the beginning.
 func (c Cursor) String() string {
 	if c == (Cursor{}) {
 		return ""
@@ -29,8 +32,11 @@ func (c Cursor) String() string {
 	return fmt.Sprintf("%x-%s", uint64(c.created), c.id)
 }
 
-// ParseCursor reads a cursor. Error: ErrInvalid.
-func ParseCursor(s string) (c Cursor, err error) {
+// At gives the place of what was created then and has this id.
+func At(created time.Time, id object.ID) Cursor { return Cursor{created.UnixNano(), id} }
+
+// Parse reads a cursor. Error: ErrInvalid.
+func Parse(s string) (c Cursor, err error) {
 	if s == "" {
 		return c, nil
 	}
@@ -45,34 +51,38 @@ func ParseCursor(s string) (c Cursor, err error) {
 	return c, nil
 }
 
-func (c Cursor) compare(d Cursor) int {
+// Compare is negative where c is before d.
+func (c Cursor) Compare(d Cursor) int {
 	if by := cmp.Compare(c.created, d.created); by != 0 {
 		return by
 	}
 	return bytes.Compare(c.id[:], d.id[:])
 }
 
-// cursor gives the place of an object.
-func (e *entry) cursor() Cursor { return Cursor{e.created.UnixNano(), e.id} }
+// Placed has a place, which never changes.
+type Placed interface {
+	comparable
+	Cursor() Cursor
+}
 
 // chunkMost bounds a chunk: finding a place in one, and making room there, costs some tenths of a µs.
 const chunkMost = 256
 
-// entryList is objects in order, the oldest first. The newest is added at once; anything else costs the logarithm of
+// List is things in order, the oldest first. The newest is added at once; anything else costs the logarithm of
 // their number and a chunk's length. The zero value is empty.
-type entryList struct {
-	chunks []chunk
+type List[T Placed] struct {
+	chunks []chunk[T]
 	n      int
 }
 
-// chunk is a part of an entryList; only the only one may be empty.
-type chunk struct {
+// chunk is a part of a List; only the only one may be empty.
+type chunk[T Placed] struct {
 	from    Cursor // no entry is before it, and those of the chunk before are
-	entries []*entry
+	entries []T
 }
 
-// len gives the number of objects.
-func (l *entryList) len() int {
+// Len gives the number of things.
+func (l *List[T]) Len() int {
 	if l == nil {
 		return 0
 	}
@@ -80,25 +90,25 @@ func (l *entryList) len() int {
 }
 
 // chunkOf finds the chunk where at is or belongs.
-func (l *entryList) chunkOf(at Cursor) int {
-	return max(sort.Search(len(l.chunks), func(i int) bool { return l.chunks[i].from.compare(at) > 0 })-1, 0)
+func (l *List[T]) chunkOf(at Cursor) int {
+	return max(sort.Search(len(l.chunks), func(i int) bool { return l.chunks[i].from.Compare(at) > 0 })-1, 0)
 }
 
-// insert adds an object, which is not there.
-func (l *entryList) insert(e *entry) {
-	at := e.cursor()
+// Insert adds something that is not there.
+func (l *List[T]) Insert(e T) {
+	at := e.Cursor()
 	l.n++
 	if len(l.chunks) == 0 {
-		l.chunks = append(l.chunks, chunk{})
+		l.chunks = append(l.chunks, chunk[T]{})
 	}
 	last := &l.chunks[len(l.chunks)-1]
 	if k := len(last.entries); k == 0 {
 		last.from = at
 		last.entries = append(last.entries, e)
 		return
-	} else if last.entries[k-1].cursor().compare(at) < 0 {
+	} else if last.entries[k-1].Cursor().Compare(at) < 0 {
 		if k == chunkMost {
-			l.chunks = append(l.chunks, chunk{at, []*entry{e}})
+			l.chunks = append(l.chunks, chunk[T]{at, []T{e}})
 		} else {
 			last.entries = append(last.entries, e)
 		}
@@ -107,36 +117,36 @@ func (l *entryList) insert(e *entry) {
 	l.insertWithin(e, at)
 }
 
-// insertWithin is insert of what is not the newest.
-func (l *entryList) insertWithin(e *entry, at Cursor) {
+// insertWithin is Insert of what is not the newest.
+func (l *List[T]) insertWithin(e T, at Cursor) {
 	i := l.chunkOf(at)
 	if c := &l.chunks[i]; len(c.entries) == chunkMost {
 		right := slices.Clone(c.entries[chunkMost/2:])
 		clear(c.entries[chunkMost/2:])
 		c.entries = c.entries[:chunkMost/2]
-		l.chunks = slices.Insert(l.chunks, i+1, chunk{right[0].cursor(), right})
-		if right[0].cursor().compare(at) < 0 {
+		l.chunks = slices.Insert(l.chunks, i+1, chunk[T]{right[0].Cursor(), right})
+		if right[0].Cursor().Compare(at) < 0 {
 			i++
 		}
 	}
 	c := &l.chunks[i]
-	if at.compare(c.from) < 0 {
+	if at.Compare(c.from) < 0 {
 		c.from = at
 	}
 	c.entries = slices.Insert(c.entries, c.behind(at), e)
 }
 
-// behind gives the place in the chunk of the first object behind at.
-func (c *chunk) behind(at Cursor) int {
-	return sort.Search(len(c.entries), func(i int) bool { return c.entries[i].cursor().compare(at) > 0 })
+// behind gives the place in the chunk of the first thing behind at.
+func (c *chunk[T]) behind(at Cursor) int {
+	return sort.Search(len(c.entries), func(i int) bool { return c.entries[i].Cursor().Compare(at) > 0 })
 }
 
-// remove takes an object out; false: it was not there.
-func (l *entryList) remove(e *entry) bool {
-	if l.len() == 0 {
+// Remove takes something out; false: it was not there.
+func (l *List[T]) Remove(e T) bool {
+	if l.Len() == 0 {
 		return false
 	}
-	i := l.chunkOf(e.cursor())
+	i := l.chunkOf(e.Cursor())
 	k := slices.Index(l.chunks[i].entries, e)
 	if k < 0 {
 		return false
@@ -147,8 +157,8 @@ func (l *entryList) remove(e *entry) bool {
 	return true
 }
 
-// tidy joins a chunk that became small with one beside it, so that few objects do not hold many chunks.
-func (l *entryList) tidy(i int) {
+// tidy joins a chunk that became small with one beside it, so that few things do not hold many chunks.
+func (l *List[T]) tidy(i int) {
 	c := &l.chunks[i]
 	switch {
 	case len(c.entries) > chunkMost/4 || len(l.chunks) == 1:
@@ -167,9 +177,9 @@ func (l *entryList) tidy(i int) {
 	l.chunks = slices.Delete(l.chunks, i, i+1)
 }
 
-// after appends to list up to n objects that stand behind at.
-func (l *entryList) after(list []*entry, at Cursor, n int) []*entry {
-	if l.len() == 0 {
+// After appends to list up to n things that stand behind at.
+func (l *List[T]) After(list []T, at Cursor, n int) []T {
+	if l.Len() == 0 {
 		return list
 	}
 	first := l.chunkOf(at)
@@ -184,8 +194,8 @@ func (l *entryList) after(list []*entry, at Cursor, n int) []*entry {
 	return list
 }
 
-// all calls f with each; f alters nothing.
-func (l *entryList) all(f func(*entry)) {
+// All calls f with each; f alters nothing.
+func (l *List[T]) All(f func(T)) {
 	if l == nil {
 		return
 	}
@@ -195,6 +205,3 @@ func (l *entryList) all(f func(*entry)) {
 		}
 	}
 }
-
-// CursorOf gives the place of an object that was described.
-func CursorOf(info object.Info) Cursor { return Cursor{info.Created.UnixNano(), info.ID} }
