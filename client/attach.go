@@ -16,8 +16,9 @@ type Attached struct {
 }
 
 // AttachObject shows a sealed object to a worker of this session; by name where id is zero. It waits for one that is on
-// disk. The connection holds a reference to it until ReleaseID. It works on another machine's daemon too: the
-// object is one of that machine's. object.ErrNotFound, ErrPermission, ErrInvalid (an empty object).
+// disk. One in the memory of a GPU need not be sealed, if it is the tenant's: the worker may write it then. The
+// connection holds a reference to it until ReleaseID. It works on another machine's daemon too: the object is one of
+// that machine's. object.ErrNotFound, ErrPermission, ErrInvalid (an empty object).
 func (c *Conn) AttachObject(worker uint64, id object.ID, name string) (Attached, error) {
 	k, err := c.roundTrip(context.Background(), wire.AttachObject,
 		&wire.AttachRequest{Worker: worker, Attempt: c.attempts.Add(1), ID: id, Name: name})

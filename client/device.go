@@ -119,6 +119,57 @@ func (c *Conn) CreateDevice(device object.Device, size uint64, o CreateOptions) 
 	return b, nil
 }
 
+// Draft is an unsealed object in the memory of a GPU that this process fills by a worker (AttachObject), without having
+// the memory itself. So it works on another machine's daemon, too.
+type Draft struct {
+	c   *Conn
+	id  object.ID
+	gen uint64 // the life of the connection that made it
+}
+
+// DraftDevice is CreateDevice for a worker, of an ephemeral object without a name. The caller must Publish or Abort it.
+func (c *Conn) DraftDevice(device object.Device, size uint64, meta []byte) (*Draft, error) {
+	k, err := c.roundTrip(context.Background(), wire.CreateDevice, &wire.CreateDeviceRequest{SizeBytes: size,
+		Device: device, Class: object.Ephemeral, Meta: meta})
+	if err != nil {
+		return nil, err
+	}
+	defer k.recycle()
+	k.closeFiles()
+	var m wire.DeviceReply
+	if err := m.Decode(k.payload); err != nil {
+		return nil, err
+	}
+	return &Draft{c, m.ID, k.gen}, nil
+}
+
+// ID names the object.
+func (d *Draft) ID() object.ID { return d.id }
+
+// Publish seals the object, and gives it a name that it takes from the object that has it: from then on it is of class
+// named. Without a name it stays ephemeral. The GPU's work on it must have ended. The connection holds a reference
+// until ReleaseID. An error leaves no object.
+func (d *Draft) Publish(name string) error {
+	err := d.c.simpleIn(d.gen, wire.Seal, &wire.SealRequest{ID: d.id})
+	if err != nil {
+		d.Abort()
+		return err
+	}
+	if name == "" {
+		return nil
+	}
+	if err = d.c.simpleIn(d.gen, wire.Bind, &wire.BindRequest{ID: d.id, Name: name, Replace: true}); err != nil {
+		_ = d.c.simpleIn(d.gen, wire.Delete, &wire.NameMessage{ID: d.id}) // it goes with the connection, too
+		d.c.ReleaseID(d.id)
+	}
+	return err
+}
+
+// Abort drops the object.
+func (d *Draft) Abort() {
+	_ = d.c.simpleIn(d.gen, wire.Abort, &wire.IDMessage{ID: d.id}) // it goes with the connection, too
+}
+
 // askDevice asks for memory of a GPU. The caller recycles the call.
 func (c *Conn) askDevice(kind wire.Type, p interface{ Append([]byte) []byte }) (*call, wire.DeviceReply, error) {
 	var m wire.DeviceReply

@@ -417,10 +417,10 @@ func (c *Conn) getDevice(id object.ID, name string, whom *Conn) (h DeviceHandle,
 		return h, err
 	case c.closed:
 		return h, errConnClosed
-	case e.state == object.Open:
-		return h, e.notSealed()
 	case e.gpu == nil:
 		return h, fmt.Errorf("%w: object %s is in host memory, not in a GPU's", object.ErrUnsupported, e.id)
+	case e.state == object.Open && whom != nil:
+		return h, e.notSealed()
 	case e.offDevice():
 		return h, e.awayFromDevice()
 	}

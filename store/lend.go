@@ -44,7 +44,9 @@ func (c *Conn) Lend(id object.ID, name string) (Handle, error) {
 	return Handle{ID: e.id, Ref: e.ref(), Size: e.size, Class: e.class, Meta: e.meta, FD: fd}, nil
 }
 
-// LendDevice is GetDevice for such a process: the memory is its maker's alone no more, whoever that is.
+// LendDevice is GetDevice for such a process: the memory is its maker's alone no more, whoever that is. It lends an
+// unsealed object, too, by its id: the process writes it, and its maker seals it. If that aborts it, it is the
+// borrower's until Release.
 func (c *Conn) LendDevice(id object.ID, name string) (DeviceHandle, error) {
 	return c.getDevice(id, name, nil)
 }

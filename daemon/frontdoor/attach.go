@@ -63,7 +63,7 @@ func (c *connection) attach(m wire.AttachRequest) (wire.AttachReply, error) {
 		return reply, nil
 	}
 	h, err := c.lend(m.ID, m.Name)
-	if errors.Is(err, object.ErrUnsupported) {
+	if errors.Is(err, object.ErrUnsupported) || errors.Is(err, object.ErrNotSealed) {
 		return c.attachDevice(m, err)
 	}
 	if err != nil {
@@ -83,8 +83,8 @@ func (c *connection) attach(m wire.AttachRequest) (wire.AttachReply, error) {
 	return reply, nil
 }
 
-// attachDevice shows a worker an object in the memory of a GPU; why says that it is in no host memory. The number in
-// the answer has clwire.AttachedDevice set.
+// attachDevice shows a worker an object in the memory of a GPU, also an unsealed one of the tenant's; why says that it
+// is in no host memory. The number in the answer has clwire.AttachedDevice set.
 func (c *connection) attachDevice(m wire.AttachRequest, why error) (wire.AttachReply, error) {
 	h, err := c.bringDevice(m.ID, m.Name, c.store.LendDevice)
 	switch {

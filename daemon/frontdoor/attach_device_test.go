@@ -8,6 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tendril/cluster/pki"
+	"tendril/ipc"
 	"tendril/ipc/wire"
 	"tendril/store"
 	"tendril/store/object"
@@ -54,9 +56,14 @@ func TestAttachOfAnObjectInTheMemoryOfAGPU(t *testing.T) {
 	if _, err := p.ask(wire.OpenSession, &wire.OpenSessionRequest{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.attach(7, made.ID, ""); !errors.Is(err, object.ErrNotSealed) {
-		t.Errorf("before its seal: %v", err)
+	if _, err := p.attach(7, object.ID{}, "g"); !errors.Is(err, object.ErrNotFound) {
+		t.Errorf("by its name before its seal: %v", err)
 	}
+	if m, err := p.attach(7, made.ID, ""); err != nil || m.Segment != 3<<62|2<<20 {
+		t.Errorf("before its seal: %+v, %v", m, err)
+	}
+	p.send(wire.Release, 0, &wire.IDMessage{ID: made.ID})
+	waitFor(t, func() bool { return maker.refs(made.ID) == 1 })
 	if _, err := maker.ask(wire.Seal, &wire.SealRequest{ID: made.ID}); err != nil {
 		t.Fatal(err)
 	}
@@ -81,4 +88,47 @@ func TestAttachOfAnObjectInTheMemoryOfAGPU(t *testing.T) {
 	}
 	p.Close()
 	waitFor(t, func() bool { return maker.refs(made.ID) == 1 })
+}
+
+// A client on another machine makes an unsealed object in the memory of a GPU, has a worker write it, seals it and
+// names it; no descriptor crosses the network, and what it may not have the memory of, it does not get.
+func TestDraftOfAFarClient(t *testing.T) {
+	gpu := object.Device{1}
+	s, err := store.New(store.Options{CapacityBytes: 64 << 20, Devices: oneGPU{gpu}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	d := openFar(t, func(o *Options) { o.Store, o.Socket = s, filepath.Join(t.TempDir(), "gpu", "sock") })
+	link, err := d.enter(t, certificateFrom(t, d.cluster.authority, pki.User))
+	if err != nil {
+		t.Fatal(err)
+	}
+	must := func(kind wire.Type, m ipc.Payload) ipc.Frame {
+		t.Helper()
+		f, err := ask(link, kind, m)
+		if err != nil || f.Flags&ipc.FlagFD != 0 {
+			t.Fatalf("%v: %v, flags %#x", kind, err, f.Flags)
+		}
+		return f
+	}
+	var made wire.DeviceReply
+	f := must(wire.CreateDevice, &wire.CreateDeviceRequest{SizeBytes: 10, Device: gpu})
+	if err := made.Decode(f.Payload); err != nil || made.Device != gpu || made.SizeBytes != 10 {
+		t.Fatalf("%+v, %v", made, err)
+	}
+	must(wire.OpenSession, &wire.OpenSessionRequest{Options: []byte("{}")})
+	var shown wire.AttachReply
+	f = must(wire.AttachObject, &wire.AttachRequest{Worker: 7, ID: made.ID})
+	if err := shown.Decode(f.Payload); err != nil || shown.Segment != 3<<62|2<<20 {
+		t.Errorf("%+v, %v", shown, err)
+	}
+	must(wire.Seal, &wire.SealRequest{ID: made.ID})
+	must(wire.Bind, &wire.BindRequest{ID: made.ID, Name: "result", Replace: true})
+	if _, err := ask(link, wire.GetDevice, &wire.NameMessage{Name: "result"}); !errors.Is(err, object.ErrUnsupported) {
+		t.Errorf("the memory itself: %v", err)
+	}
+	if n := s.Status().Objects; n != 1 {
+		t.Errorf("%d objects", n)
+	}
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 
+	"golang.org/x/sys/unix"
+
 	"tendril/ipc"
 	"tendril/ipc/wire"
 	"tendril/store"
@@ -41,11 +43,16 @@ func (c *connection) createDevice(f *ipc.Frame, m wire.CreateDeviceRequest) erro
 			return
 		}
 		c.replyDevice(&header, h)
+		c.flush() // a failure is met by serve
 	})
 }
 
-// replyDevice answers with memory of a GPU. mu is held.
+// replyDevice answers with memory of a GPU; a client on another machine gets no descriptor. mu is held.
 func (c *connection) replyDevice(f *ipc.Frame, h store.DeviceHandle) {
+	if c.peer.Remote != "" {
+		unix.Close(h.FD)
+		h.FD = -1
+	}
 	c.replyFD(f, &wire.DeviceReply{ID: h.ID, Device: h.Device, SizeBytes: h.Size, Bytes: h.Bytes, Class: h.Class,
 		Meta: h.Meta}, h.FD)
 }

@@ -186,7 +186,7 @@ var rows = map[wire.Type]row{
 	wire.TopPage: {pages: true, slow: true, maxPayload: stringMax + pageMax, handle: pages((*connection).topPage)},
 	wire.SessionPage: {pages: true, slow: true, maxPayload: stringMax + pageMax,
 		handle: pages((*connection).sessionPage)},
-	wire.CreateDevice: {local: true, mutates: true, atOnce: always,
+	wire.CreateDevice: {mutates: true, atOnce: always,
 		maxPayload: 8 + 16 + 1 + stringMax + metaMax + 8 + labelsMax, handle: on((*connection).createDevice)},
 	wire.GetDevice: {local: true, maxPayload: idBytes + stringMax, handle: on((*connection).getDevice)},
 	wire.CopyObject: {local: true, mutates: true, maxPayload: 2*(idBytes+8) + stringMax + 8,

@@ -189,7 +189,7 @@ func (c *command) note(b *Buffer, writes bool) {
 // touches prepares a buffer for a command: fresh memory for one that was published, the program's own memory pushed.
 func (c *command) touches(b *Buffer, writes bool) api.Status {
 	root := b.root
-	if writes && root.object != nil {
+	if writes && root.isSealed() {
 		return cl.INVALID_OPERATION
 	}
 	if writes && root.published.Load() {

@@ -39,9 +39,11 @@ type Config struct {
 	Lease      string        // what TENDRIL_LEASE takes, see ParseLease
 	LeaseWait  time.Duration // for them to be free; 0: not at all
 	Publish    string        // "" or a name: see publish.go
-	Spin       time.Duration // how long a waiting caller polls before it sleeps
-	RemoteSpin time.Duration // the same where the worker is on another machine
-	Resume     time.Duration // how long a session waits for a connection that was lost; 0: not at all
+	// of what is published: "host", "cuda", or "": host memory, but cuda where no memory is shared with the node
+	PublishKind string
+	Spin        time.Duration // how long a waiting caller polls before it sleeps
+	RemoteSpin  time.Duration // the same where the worker is on another machine
+	Resume      time.Duration // how long a session waits for a connection that was lost; 0: not at all
 	// how long another machine may say nothing before a connection counts as lost; 0: as the kernel has it
 	Silence    time.Duration
 	NoPeers    bool              // contexts that span workers use no links between these

@@ -27,6 +27,7 @@ const maxSpin = time.Second
 //	TENDRIL_DEVICES  which devices are shown, and in which order: see ParseSelector
 //	TENDRIL_SPIN_US  how long a waiting call polls before it sleeps, in µs; 0: not at all
 //	TENDRIL_PUBLISH  a name: the buffer that the program reads back whole becomes the store's object of that name
+//	TENDRIL_PUBLISH_KIND  where that lies: host, or cuda for the memory of the GPU; default: host, with a server cuda
 //	TENDRIL_SERVER   daemons of other machines, commas between them: their devices, in place of this node's;
 //	                 "local" among them is this node's (TENDRIL_SOCKET), as is the path of a socket
 //	TENDRIL_NODES    1: the devices of all nodes of the daemon's cluster
@@ -47,7 +48,7 @@ const maxSpin = time.Second
 func FromEnv(getenv func(string) string) Config {
 	c := Config{
 		Selector: getenv("TENDRIL_DEVICES"),
-		Publish:  getenv("TENDRIL_PUBLISH"),
+		Publish:  getenv("TENDRIL_PUBLISH"), PublishKind: getenv("TENDRIL_PUBLISH_KIND"),
 		Disabled: getenv("TENDRIL_WORKER") == "1",
 		Spin:     spinOf(getenv("TENDRIL_SPIN_US"), DefaultSpin),
 		Env:      driverVariables(os.Environ()),

@@ -32,6 +32,9 @@ type fakeNode struct {
 	svm      func(*clwire.CreateSVM) (at uint64, s api.Status) // nil: where the program wants it
 	capacity uint64                                            // of AllocSegment, in bytes; 0: no limit
 	gpu      string                                            // in whose memory all objects are; "": host memory
+	unsealed bool                                              // objects that are opened are drafts
+	noDrafts error                                             // of DraftObject
+	unseal   error                                             // of PublishDraft
 
 	quota uint64 // of ReserveDevice, in bytes; 0: no limit
 
@@ -46,12 +49,14 @@ type fakeNode struct {
 	fateKnown chan struct{}           // nil, or closed when workers' ends are known
 	attached  map[uint64]*node.Object // references that were not given back
 	lent      map[uint64][]byte       // what the worker has of objects
+	drafts    map[*node.Object][]byte // neither published nor dropped
 	wg        sync.WaitGroup
 }
 
 func newFakeNode(t testing.TB, inPlace bool) *fakeNode {
 	return &fakeNode{t: t, inPlace: inPlace, segments: map[uint64]*node.Segment{}, workers: map[uint64]*fakeWorker{},
-		published: map[string]*node.Segment{}, attached: map[uint64]*node.Object{}, lent: map[uint64][]byte{}}
+		published: map[string]*node.Segment{}, attached: map[uint64]*node.Object{}, lent: map[uint64][]byte{},
+		drafts: map[*node.Object][]byte{}}
 }
 
 func fakeSnapshot(inPlace bool) clwire.Snapshot {
@@ -203,11 +208,55 @@ func (n *fakeNode) AttachObject(_ uint64, id [16]byte, name string) (*node.Objec
 	n.next++
 	o := &node.Object{ID: id, Segment: clwire.AttachedSegment | n.next, Size: uint64(len(s.Bytes)), Bytes: s.Bytes}
 	if n.gpu != "" {
-		o.Segment, o.Bytes, o.Device = o.Segment|clwire.AttachedDevice, nil, n.gpu
+		o.Segment, o.Bytes, o.Device, o.Draft = o.Segment|clwire.AttachedDevice, nil, n.gpu, n.unsealed
+	}
+	if n.unsealed {
+		s = &node.Segment{ID: s.ID, Bytes: slices.Clone(s.Bytes)} // what was published is mapped for reading
 	}
 	n.lent[o.Segment] = s.Bytes // the worker has it from now on, also once the client gave it back
 	n.attached[o.Segment] = o
 	return o, nil
+}
+
+func (n *fakeNode) DraftObject(_ uint64, gpu string, size uint64, _ []byte) (*node.Object, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.noDrafts != nil {
+		return nil, n.noDrafts
+	}
+	n.next++
+	o := &node.Object{ID: [16]byte{byte(n.next), 0xd}, Segment: clwire.AttachedSegment | clwire.AttachedDevice | n.next,
+		Size: size, Device: gpu, Draft: true}
+	n.drafts[o] = make([]byte, size)
+	n.lent[o.Segment], n.attached[o.Segment] = n.drafts[o], o
+	return o, nil
+}
+
+func (n *fakeNode) PublishDraft(o *node.Object, name string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	bytes, is := n.drafts[o]
+	if !is {
+		n.t.Errorf("%x is no draft", o.ID)
+	}
+	if n.attached[o.Segment] != nil {
+		n.t.Error("a draft is sealed while the worker has it")
+	}
+	delete(n.drafts, o)
+	if n.unseal != nil {
+		return n.unseal
+	}
+	n.published[name] = &node.Segment{ID: o.Segment, Bytes: bytes}
+	return nil
+}
+
+func (n *fakeNode) DropDraft(o *node.Object) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if _, is := n.drafts[o]; !is {
+		n.t.Errorf("%x is no draft", o.ID)
+	}
+	delete(n.drafts, o)
 }
 
 func (n *fakeNode) DetachObject(o *node.Object) {
@@ -236,6 +285,9 @@ func (n *fakeNode) check() {
 	defer n.mu.Unlock()
 	for id := range n.segments {
 		n.t.Errorf("segment %d was not given back", id)
+	}
+	for o := range n.drafts {
+		n.t.Errorf("draft %x was neither published nor dropped", o.ID)
 	}
 	for _, o := range n.attached {
 		n.t.Errorf("object %x was not given back", o.ID)

@@ -205,7 +205,7 @@ func (k *Kernel) classify(index int, size uint64, value api.HostPtr, a *kernelar
 		return k.toSampler(size, value, a)
 	case known.Global:
 		b, status := k.toBuffer(size, value, a)
-		if status == cl.SUCCESS && b != nil && b.isObject() && !known.Reads && !known.Guessed {
+		if status == cl.SUCCESS && b != nil && b.isSealed() && !known.Reads && !known.Guessed {
 			return cl.INVALID_ARG_VALUE // the kernel may write through it
 		}
 		return status

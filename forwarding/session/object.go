@@ -20,6 +20,9 @@ import (
 //
 // A device that computes on shared memory works on the object's own memory. Any other gets its copy, from the node's
 // memory, when a command other than a copy from the buffer first needs it there.
+//
+// An unsealed object in the memory of a GPU, of the same tenant and by its id, is a buffer that may be written: its
+// maker seals it.
 func (d *Driver) OpenObject(context uintptr, id [16]byte, name string) (uintptr, api.Status) {
 	ctx := d.contexts.Get(context)
 	if ctx == nil {
@@ -51,16 +54,23 @@ func (d *Driver) OpenObject(context uintptr, id [16]byte, name string) (uintptr,
 			"the context, or whose driver imports no memory: copy it into host memory", o.ID, o.Device))
 		return 0, cl.INVALID_OPERATION
 	}
-	b := &Buffer{d: d, ctx: ctx, flags: cl.MEM_READ_ONLY | cl.MEM_HOST_READ_ONLY, size: o.Size}
-	b.object = o
+	return d.showBuffer(ctx.overObject(o))
+}
+
+// overObject is a buffer that is an object: for reading, or a draft.
+func (c *Context) overObject(o *node.Object) *Buffer {
+	b := &Buffer{d: c.d, ctx: c, flags: cl.MEM_READ_ONLY | cl.MEM_HOST_READ_ONLY, size: o.Size, object: o}
+	if o.Draft {
+		b.flags = cl.MEM_READ_WRITE
+	}
 	b.root = b
-	b.id.Store(d.newID())
+	b.id.Store(c.d.newID())
 	b.refs.Set(1)
 	b.special.Store(true)
 	if o.Bytes != nil {
 		b.place = &memory.Place{Segment: &node.Segment{ID: o.Segment, Bytes: o.Bytes}, Size: o.Size}
 	}
-	return d.showBuffer(b)
+	return b
 }
 
 // externalMemory is the extension with which a driver makes a buffer of memory that another one allocated.
@@ -84,8 +94,8 @@ func objectStatus(err error) api.Status {
 	return cl.OUT_OF_RESOURCES
 }
 
-// isObject says whether a buffer, or what it is part of, is an object of the store: nothing may write to it.
-func (b *Buffer) isObject() bool { return b.root.object != nil }
+// isSealed says whether a buffer, or what it is part of, is a sealed object of the store: nothing may write to it.
+func (b *Buffer) isSealed() bool { return b.root.object != nil && !b.root.object.Draft }
 
 // objectRecord fills in where the worker finds an object's buffer; false: the buffer is none. The caller holds b.mu.
 func (b *Buffer) objectRecord(w *worker, m *clwire.CreateBuffer) (bool, api.Status) {

@@ -11,6 +11,7 @@ import (
 
 	"tendril/forwarding/api"
 	"tendril/forwarding/cl"
+	"tendril/forwarding/clwire"
 	"tendril/forwarding/session/memory"
 	"tendril/forwarding/session/node"
 	"tendril/forwarding/trace"
@@ -21,6 +22,9 @@ import (
 // Publish moves a buffer's memory into a store object, after every command sent so far, without a copy. Reads go on
 // from the same memory; the buffer's next write gets fresh memory. Small buffers, which share a slab, are copied into a
 // segment of their own first, unless the process was started to publish; buffers in a driver's memory are copied.
+//
+// With Config.PublishKind "cuda", and where no memory is shared with the device's node, the object lies in the memory
+// of the GPU, where the GPU copies it once.
 //
 // With Config.Publish the driver does it for programs that know nothing of the store: the buffer that a blocking read
 // of its whole size has just read back becomes the object of that name; the last one stays.
@@ -78,6 +82,13 @@ func (b *Buffer) publish(name string, meta []byte) (id [16]byte, err error) {
 	}
 	if b.object != nil {
 		return id, fmt.Errorf("%w: publish: the buffer is object %x already", object.ErrExists, b.object.ID)
+	}
+	dev, err := b.publishOn()
+	if err != nil {
+		return id, err
+	}
+	if dev != nil {
+		return b.publishDevice(dev, name, meta)
 	}
 	if !b.ctx.InPlace || b.mappedForWriting() {
 		return b.publishCopy(name, meta)
@@ -176,6 +187,71 @@ func (b *Buffer) publishCopy(name string, meta []byte) (id [16]byte, err error) 
 	}
 	b.d.control.UnmapSegment(seg)
 	return id, nil
+}
+
+// publishOn is the GPU in whose memory the object of a buffer is to lie; nil: in host memory.
+func (b *Buffer) publishOn() (*Device, error) {
+	var dev *Device
+	if !b.ctx.InPlace {
+		if i := slices.IndexFunc(b.ctx.devices, func(d *Device) bool { return d.imports != "" }); i >= 0 {
+			dev = b.ctx.devices[i]
+		}
+	}
+	switch kind := b.d.cfg.PublishKind; {
+	case kind == "host" || kind == "" && !b.ctx.Remote:
+		return nil, nil
+	case kind == "cuda" && dev == nil:
+		return nil, fmt.Errorf("%w: publish as an object of kind cuda: no device of the context is a GPU whose driver imports memory (%s)",
+			object.ErrUnsupported, externalMemory)
+	}
+	return dev, nil
+}
+
+// publishDevice makes the object in the memory of the GPU: the daemon allocates it, the worker imports it, and the GPU
+// copies the bytes, so that any program of the tenant on that node maps them where they are. The seal comes when the
+// GPU's work on them has ended. The caller has waited for what was sent before.
+func (b *Buffer) publishDevice(dev *Device, name string, meta []byte) (id [16]byte, err error) {
+	w, status := b.ctx.worker()
+	if status != cl.SUCCESS {
+		return id, fmt.Errorf("%w: publish: there is no worker (OpenCL error %d)", object.ErrInternal, status)
+	}
+	began := b.d.began()
+	defer func() { b.d.tripped(began, trace.CausePublish, nil, name+" (one copy on the GPU)") }()
+	control := b.ctx.platform.control
+	o, err := control.DraftObject(w.ID(), dev.imports, b.size, meta)
+	if err != nil {
+		return id, fmt.Errorf("publish %d bytes as %q in the memory of GPU %s: %w", b.size, name, dev.imports, err)
+	}
+	if status := b.copyInto(o, w, dev); status != cl.SUCCESS {
+		control.DropDraft(o)
+		return id, fmt.Errorf("%w: publish %d bytes as %q: the copy on GPU %s failed (OpenCL error %d)",
+			object.ErrInternal, b.size, name, dev.imports, status)
+	}
+	if err := control.PublishDraft(o, name); err != nil {
+		return id, fmt.Errorf("publish %d bytes as %q: %w", b.size, name, err)
+	}
+	return o.ID, nil
+}
+
+// copyInto has a GPU copy the buffer into a draft in its memory, and waits for it.
+func (b *Buffer) copyInto(o *node.Object, w *worker, dev *Device) api.Status {
+	if w.Send(&clwire.AddSegment{ID: o.Segment, Bytes: o.Size}, 0, 0) != nil {
+		b.ctx.platform.control.DetachObject(o)
+		return cl.OUT_OF_RESOURCES
+	}
+	h, status := b.d.showBuffer(b.ctx.overObject(o))
+	if status != cl.SUCCESS {
+		return status
+	}
+	defer b.d.ReleaseMemObject(h)
+	q, status := b.ctx.moveQueue(dev)
+	if status == cl.SUCCESS {
+		_, status = b.d.copy(q, cl.COMMAND_COPY_BUFFER, b, b.d.buffers.Get(h), 0, 0, b.size, api.Waits{})
+	}
+	if status == cl.SUCCESS {
+		status = q.finish()
+	}
+	return status
 }
 
 // free gives memory of the buffer's back once the commands sent so far cannot use it any more; nil is none. The caller

@@ -82,7 +82,7 @@ def daemon(binary, work):
     with open(work + "/v/nvidia.icd", "w") as f:
         f.write("libnvidia-opencl.so.1\n")
     env = dict(os.environ, TENDRIL_SOCKET=work + "/s", TENDRIL_STATE_DIR=work + "/state", TENDRIL_VENDORS=work + "/v",
-               TENDRIL_LISTEN="none", TENDRIL_CAPACITY=os.environ.get("TENDRIL_CAPACITY", "8GiB"))
+               TENDRIL_LISTEN="127.0.0.1:0", TENDRIL_CAPACITY=os.environ.get("TENDRIL_CAPACITY", "8GiB"))
     started = subprocess.Popen([binary, "daemon"], env=env, stdin=subprocess.DEVNULL, stdout=open(work + "/log", "wb"),
                                stderr=subprocess.STDOUT)
     os.environ["TENDRIL_SOCKET"] = work + "/s"
@@ -213,6 +213,63 @@ def opencl(store, torch, program, objectsum):
             raise AssertionError("a CPU read it: %s" % out)
         return "%s" % err.replace("\n", " | ")[-220:]
     check("a context without that GPU is refused, with a reason (or there is no other device)", elsewhere)
+
+
+def results(store, torch, program, publish, home):
+    """A kernel's result as an object in the memory of its GPU, of programs here and of another machine's."""
+    n = 5000003
+
+    def run(flags, *words):
+        env = dict(os.environ, OCL_ICD_FILENAMES="")
+        if "--server" in flags:
+            env.update(HOME=home, XDG_CONFIG_HOME=home, XDG_RUNTIME_DIR=home)
+            del env["TENDRIL_SOCKET"]
+        done = subprocess.run([program, "run", "--device", "platform=NVIDIA", *flags, "--", publish, str(n), *words],
+                              capture_output=True, text=True, timeout=120, env=env)
+        same((done.returncode, done.stderr), (0, ""))
+
+    def right(t):
+        want = torch.arange(n, device="cuda", dtype=torch.int32) * 3 + 1
+        same(bool((t.view(torch.int32) == want).all()), True)
+
+    def away():
+        listen = store.status()["node"]["listen"]
+        os.makedirs(home, exist_ok=True)
+        token = subprocess.run([program, "token", "create", "--expires", "1h"], capture_output=True, text=True,
+                               check=True).stdout.strip()
+        env = dict(os.environ, HOME=home, XDG_CONFIG_HOME=home, XDG_RUNTIME_DIR=home)
+        del env["TENDRIL_SOCKET"]
+        server = "127.0.0.1:" + listen.rpartition(":")[2]
+        subprocess.run([program, "login", server, "--token", token], check=True, env=env, capture_output=True, timeout=60)
+        return ["--server", server, "--plaintext"]
+
+    def published(flags):
+        for round_ in range(2):  # the second one takes the name
+            began = time.perf_counter()
+            run([*flags, "--publish", "result", "--publish-kind", "cuda"])
+            took = time.perf_counter() - began
+        info = store.stat("result")
+        same((info.kind, info.size), ("cuda", 4 * n))
+        right(torch.from_dlpack(store.get("result")))
+        store.delete("result")
+        return "%d bytes, the program %.2f s" % (4 * n, took)
+
+    def drafts(flags):
+        with store.empty_cuda((4 * n,), "u1", "filled") as draft:
+            t = torch.from_dlpack(draft)
+            t.zero_()
+            torch.cuda.synchronize()
+            run(flags, str(draft.id))
+            right(t)
+            del t
+            draft.seal().release()
+        right(torch.from_dlpack(store.get("filled")))
+        store.delete("filled")
+    far = []
+    check("another machine's session", lambda: far.extend(away()))
+    for name, flags in (("here", []), ("of another machine's", far)):
+        check("PyTorch reads a kernel's result where it is: a program " + name, lambda: published(flags))
+        check("a kernel fills a tensor of PyTorch's: a program " + name, lambda: drafts(flags))
 
 
 def life(store, torch, binary):
@@ -374,6 +431,7 @@ def main():
             more = os.path.abspath(sys.argv[2]) if len(sys.argv) > 2 else ""
             if more:
                 opencl(store, torch, os.path.abspath(sys.argv[1]), os.path.join(more, "objectsum"))
+                results(store, torch, os.path.abspath(sys.argv[1]), os.path.join(more, "publish"), work + "/far")
             life(store, torch, more and os.path.join(more, "gpu"))
             interfaces(store, torch, cupy)
             times(store, torch, other)

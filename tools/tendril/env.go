@@ -23,7 +23,9 @@ import (
 type launchOptions struct {
 	device  string
 	publish string
-	library string
+	// host, cuda or ""
+	publishKind string
+	library     string
 
 	plaintext bool
 	compress  string
@@ -48,6 +50,8 @@ func (o *launchOptions) flags(cmd *cobra.Command) {
 	waitFlag(cmd, &o.wait)
 	cmd.Flags().StringVar(&o.publish, "publish", "",
 		"make the buffer that the program reads back last an object of this name")
+	cmd.Flags().StringVar(&o.publishKind, "publish-kind", "",
+		"memory of what is published: host, or cuda for that of the GPU (default host; with --server cuda)")
 	cmd.Flags().StringVar(&o.onLoss, "on-loss", "",
 		"with --server: how long calls wait for a lost connection before they fail: SECONDS, 0, or block (default 60)")
 	cmd.Flags().DurationVar(&o.deadline, "deadline", 0,
@@ -114,6 +118,9 @@ func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''
 func (c *cli) environment(o launchOptions) (map[string]string, error) {
 	if len(o.publish) > object.MaxNameBytes {
 		return nil, usagef("--publish: a name of %d bytes: at most %d", len(o.publish), object.MaxNameBytes)
+	}
+	if !slices.Contains([]string{"", "host", "cuda"}, o.publishKind) {
+		return nil, usagef("--publish-kind %q: want host or cuda", o.publishKind)
 	}
 	if !slices.Contains([]string{"", "one", "node", "native"}, o.platforms) {
 		return nil, usagef("--platforms %q: want one, node or native", o.platforms)
@@ -191,6 +198,9 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 	}
 	if o.lease != "" { // else what the environment says: tendril lease
 		vars["TENDRIL_LEASE"], vars["TENDRIL_LEASE_WAIT"] = o.lease, wait
+	}
+	if o.publishKind != "" { // else what the environment says
+		vars["TENDRIL_PUBLISH_KIND"] = o.publishKind
 	}
 	if o.compress != "" {
 		vars["TENDRIL_COMPRESS"] = o.compress

@@ -27,6 +27,13 @@ type Control interface {
 	// shared. It stays until DetachObject.
 	AttachObject(worker uint64, id [16]byte, name string) (*Object, error)
 	DetachObject(*Object)
+	// DraftObject makes an unsealed object in the memory of a GPU, by its UUID, and shows it to a worker that fills it.
+	// It stays until PublishDraft or DropDraft.
+	DraftObject(worker uint64, gpu string, size uint64, meta []byte) (*Object, error)
+	// PublishDraft seals it and gives it a name, taken from the object that has it. Without a name it ends with this
+	// process. An error leaves nothing.
+	PublishDraft(o *Object, name string) error
+	DropDraft(*Object)
 	Close() error
 }
 
@@ -39,7 +46,7 @@ type Segment struct {
 	theirs *client.Segment // of a client's connection
 }
 
-// Object is a sealed object of the store that a worker may read. Immutable.
+// Object is an object of the store that a worker may read. Immutable.
 type Object struct {
 	ID      [16]byte
 	Segment uint64 // the worker's number for the memory; no client's segment has it
@@ -47,8 +54,10 @@ type Object struct {
 	Size    uint64 // bytes
 	Bytes   []byte // the object, mapped for reading; nil where no memory is shared
 	Device  string // the UUID of the GPU in whose memory it lies, 32 hexadecimal digits; "": host memory
+	Draft   bool   // it is not sealed: the worker may write it
 
 	theirs *client.Object // of a client's connection, or nil
+	draft  *client.Draft  // of DraftObject, or nil
 }
 
 // Remote is the connection to a daemon on another machine: no memory is shared with it, so that AllocSegment

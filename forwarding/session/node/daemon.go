@@ -124,7 +124,7 @@ func (c *local) AttachObject(worker uint64, id [16]byte, name string) (*Object, 
 			c.conn.ReleaseID(a.ID)
 			return nil, err
 		}
-		o.Device = info.Device.String()
+		o.Device, o.Draft = info.Device.String(), info.State == object.Open
 		return o, nil
 	}
 	if c.conn.Remote() {
@@ -144,6 +144,33 @@ func (c *local) DetachObject(o *Object) {
 	}
 	c.conn.ReleaseID(o.ID)
 }
+
+func (c *local) DraftObject(worker uint64, gpu string, size uint64, meta []byte) (*Object, error) {
+	device, err := object.ParseDevice(gpu)
+	if err != nil {
+		return nil, err
+	}
+	draft, err := c.conn.DraftDevice(device, size, meta)
+	if err != nil {
+		return nil, err
+	}
+	a, err := c.conn.AttachObject(worker, draft.ID(), "")
+	if err != nil {
+		draft.Abort()
+		return nil, err
+	}
+	return &Object{ID: a.ID, Segment: a.Segment, Size: a.SizeBytes, Device: gpu, Draft: true, draft: draft}, nil
+}
+
+func (c *local) PublishDraft(o *Object, name string) error {
+	err := o.draft.Publish(name)
+	if err == nil && name != "" {
+		c.conn.ReleaseID(o.ID)
+	}
+	return err
+}
+
+func (c *local) DropDraft(o *Object) { o.draft.Abort() }
 
 func (c *local) Close() error { return c.conn.Close() }
 

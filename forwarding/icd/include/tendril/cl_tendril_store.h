@@ -24,6 +24,9 @@
  *   - An object in the memory of a GPU (kind cuda) is that GPU's own memory, without a copy. The GPU must be a device
  *     of the context, and its driver must import memory (NVIDIA's does). The hardware lets a kernel write there: the
  *     rule about arguments above is what keeps it from that.
+ *   - An unsealed object in the memory of a GPU, of the program's own tenant and given by its id, is a buffer with the
+ *     flag CL_MEM_READ_WRITE. Whoever made it seals it when the writes to it have ended (clFinish); from then on no
+ *     command may write to it.
  *   - Any other device gets a copy from its node's memory when a kernel, or a read from the device, first needs the
  *     object there. Before that, clEnqueueCopyBuffer from such a buffer copies its part straight from the node's
  *     memory. So parts of an object that is larger than the device's memory can be used.
@@ -31,7 +34,8 @@
  *     removes its name.
  *
  *   Errors: CL_INVALID_CONTEXT (also for a context over several platforms or nodes). CL_INVALID_VALUE: neither or both
- *   of id and name, no such object, or one that is not sealed or empty. CL_INVALID_OPERATION: another tenant's object
+ *   of id and name, no such object, or one that is not sealed or empty (but see above).
+ *   CL_INVALID_OPERATION: another tenant's object
  *   that was not shared, or the memory of a GPU that the context cannot use. CL_MEM_OBJECT_ALLOCATION_FAILURE.
  *   CL_OUT_OF_RESOURCES.
  *
@@ -42,12 +46,15 @@
  *   16-byte id (NULL: not wanted). The cl_mem stays valid: reads see the same memory, and the next write gets fresh
  *   memory.
  *
+ *   The object is in host memory, or with TENDRIL_PUBLISH_KIND=cuda in that of the context's first GPU whose driver
+ *   imports memory, where the GPU copies it. If the device is of another machine it must be such a GPU.
+ *
  *   The bytes are copied once if the device has memory of its own, if the program has the buffer mapped for writing, or
  *   if anything else still maps its memory writable (a forked child, code in the worker). The kernel ensures that
  *   nobody can write the memory of an object.
  *
  *   Errors: CL_INVALID_MEM_OBJECT. CL_INVALID_OPERATION: a sub-buffer, a CL_MEM_USE_HOST_PTR buffer, memory that is an
- *   object already, or a device of another machine. CL_OUT_OF_RESOURCES: the store refuses.
+ *   object already, or a device of another machine that is no such GPU. CL_OUT_OF_RESOURCES: the store refuses.
  */
 #ifndef TENDRIL_CL_TENDRIL_STORE_H
 #define TENDRIL_CL_TENDRIL_STORE_H
