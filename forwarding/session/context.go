@@ -53,6 +53,7 @@ func (d *Driver) CreateContext(properties []uint64, devices []uintptr, report fu
 	if len(devices) == 0 {
 		return 0, cl.INVALID_VALUE
 	}
+	d.cudaSeen.Do(d.warnOfCUDA)
 	list := d.lookUp(devices)
 	if list == nil {
 		return 0, cl.INVALID_DEVICE

@@ -110,6 +110,7 @@ type Driver struct {
 	closeOnce     sync.Once
 	peers         *peers.Table
 	reporting     atomic.Int32 // workers whose end is being told of
+	cudaSeen      sync.Once    // whether the program has CUDA loaded was looked at
 
 	mu        sync.Mutex
 	connected bool

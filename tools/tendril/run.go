@@ -43,6 +43,10 @@ func (c *cli) runVerb() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if library := linkedWithCUDA(program); library != "" {
+				fmt.Fprintf(c.term.err, "tendril: %s uses CUDA (%s): only its OpenCL calls go to the daemon; 'tendril lease' gives a CUDA program a GPU of this node alone\n",
+					args[0], library)
+			}
 			err = syscall.Exec(program, args, mergeEnv(os.Environ(), vars))
 			return noProgramError{program, err}
 		},
