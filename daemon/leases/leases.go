@@ -95,7 +95,7 @@ func (t *Table) Grant(r Request) (*Lease, error) {
 		want = len(r.Devices)
 	}
 	if want == 0 || want > len(r.Devices) {
-		return nil, fmt.Errorf("%w: devices to lease: %d wanted, and %d of this node match; see: tendril devices",
+		return nil, fmt.Errorf("%w: a lease of %d devices: only %d of this node match",
 			object.ErrNoDevice, max(want, 1), len(r.Devices))
 	}
 	place := t.placeLocked(&r)

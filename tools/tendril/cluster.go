@@ -51,7 +51,7 @@ func (c *cli) clusterJoinVerb() *cobra.Command {
 			}
 			if token == "" {
 				var err error
-				if token, err = c.askToken(); err != nil {
+				if token, err = c.askToken("tendril token create --role node"); err != nil {
 					return err
 				}
 			}

@@ -42,7 +42,7 @@ func (c *cli) loginVerb() *cobra.Command {
 			}
 			if token == "" {
 				var err error
-				if token, err = c.askToken(); err != nil {
+				if token, err = c.askToken("tendril token create"); err != nil {
 					return err
 				}
 			}
@@ -60,9 +60,9 @@ func (c *cli) loginVerb() *cobra.Command {
 	return cmd
 }
 
-// askToken reads a token from standard input; on a terminal it is not shown.
-func (c *cli) askToken() (string, error) {
-	return c.askSecret("Token", "no token: create one on the other machine with tendril token create")
+// askToken reads a token from standard input; on a terminal it is not shown. create is the command that makes one.
+func (c *cli) askToken(create string) (string, error) {
+	return c.askSecret("Token", "no token: create one on the other machine with: "+create)
 }
 
 // askSecret reads a line that is not shown; none is what is said where there is none.

@@ -149,7 +149,7 @@ func TestTokenIsNotShown(t *testing.T) {
 	}
 	errs.hidden = func() bool { return !echo() }
 	c := &cli{term: terminal{in: slave, out: &bytes.Buffer{}, err: &errs}}
-	if token, err := c.askToken(); token != "secret" || err != nil {
+	if token, err := c.askToken(""); token != "secret" || err != nil {
 		t.Errorf("%q, %v", token, err)
 	}
 	if !errs.was {

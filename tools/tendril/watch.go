@@ -24,6 +24,9 @@ func (c *cli) watchVerb() *cobra.Command {
 		GroupID: "store",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if count < 0 {
+				return usagef("--number %d: want 0 or more", count)
+			}
 			prefix := ""
 			if len(args) == 1 {
 				prefix = args[0]

@@ -652,7 +652,8 @@ class Client:
             return found
 
     async def aget(self, key: Key, timeout: Optional[float] = 0.0) -> Object:
-        """get(), for asyncio. Any number of tasks may wait, without a thread each; beyond 64 they look now and then.
+        """get(), for asyncio. Any number of tasks may wait, without a thread each; beyond 64 they ask again now and
+        then.
 
         A task that is cancelled gets nothing.
         """
