@@ -220,7 +220,7 @@ func (a *attack) strike(t *testing.T) *program {
 	a.judge(t, pid, 1)
 	p.want("good", "verify") // the session goes on
 	if a.left() == 0 {
-		t.Error("the driver left no process behind: it did not strike as it should")
+		t.Error("the driver left no process behind: it did not strike as it should:\n", a.Log())
 	}
 	return p
 }
