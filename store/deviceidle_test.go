@@ -283,3 +283,45 @@ func BenchmarkMemoryOfAGPU(b *testing.B) {
 		b.Errorf("%d allocations", f.made)
 	}
 }
+
+// An unsealed object is lent by its id to a worker of the tenant's alone. If it is aborted meanwhile, the borrower keeps
+// the memory, which stays charged, until it releases it; and it is not used again.
+func TestADraftThatIsLent(t *testing.T) {
+	for _, sealed := range []bool{true, false} {
+		f := &fakeDevices{}
+		s := newStore(t, Options{Devices: f, IdleDeviceBytes: 16 << 20})
+		a, b, stranger := connect(t, s, "x"), connect(t, s, "x"), connect(t, s, "y")
+		h, err := a.CreateDevice(Spec{SizeBytes: 5000, Name: "n", Class: object.Named}, gpuA)
+		if err != nil {
+			t.Fatal(err)
+		}
+		unix.Close(h.FD)
+		_, err = b.LendDevice(object.ID{}, "n")
+		wantErr(t, err, object.ErrNotFound) // it has no name yet
+		_, err = stranger.LendDevice(h.ID, "")
+		wantErr(t, err, object.ErrPermission)
+		lent, err := b.LendDevice(h.ID, "")
+		if err != nil || lent.Device != gpuA || lent.Bytes != deviceGranule {
+			t.Fatalf("%+v, %v", lent, err)
+		}
+		unix.Close(lent.FD)
+		if sealed {
+			err = errors.Join(a.Seal(h.ID, false), a.Delete(h.ID, ""), a.Release(h.ID))
+		} else {
+			err = a.Abort(h.ID)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustAgree(t, s, true)
+		if st := s.Status(); len(st.Devices) != 1 || st.Devices[0].Bytes != deviceGranule {
+			t.Errorf("sealed %v: %+v is charged while it is lent", sealed, st.Devices)
+		}
+		if err := b.Release(h.ID); err != nil {
+			t.Fatal(err)
+		}
+		if st := s.Status(); len(st.Devices) != 0 {
+			t.Errorf("sealed %v: %+v is kept", sealed, st.Devices)
+		}
+	}
+}
