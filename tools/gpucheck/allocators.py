@@ -29,6 +29,13 @@ def objects(store):
     return sum(d["objects"] for d in told), sum(d.get("away_objects", 0) for d in told)
 
 
+def listed(store):
+    """What is in the memory of GPUs, for a check that failed."""
+    return "; ".join("%s %d bytes, %s, %d references, by %s %d" % (o.name or o.id[:8], o.size_bytes, o.state, o.refs,
+                                                                  o.creator, o.creator_pid)
+                     for o in store.list(all=True) if o.kind == "cuda")
+
+
 def pytorch(store, torch, other):
     def without_a_copy():
         t = torch.arange(10 ** 6, dtype=torch.float32, device="cuda").reshape(1000, 1000) * 2
@@ -84,7 +91,9 @@ def pytorch(store, torch, other):
         gc.collect()
         torch.cuda.synchronize()
         torch._C._cuda_clearCublasWorkspaces()  # which it keeps, in that memory, too
-        same(objects(store)[0], 0)
+        other.do("store.status() and None")  # what it released goes along
+        if objects(store)[0]:
+            raise AssertionError(listed(store))
     check("what PyTorch let go of is gone", nothing_stays)
 
     def taken(size):
@@ -153,6 +162,7 @@ def full(store, torch, other):
     def more_than_fit():
         other.do("import torch; torch.zeros(1, device='cuda'); free, _ = torch.cuda.mem_get_info()")
         other.do("hog = torch.empty(free - %d, dtype=torch.uint8, device='cuda')" % left)
+        before = objects(store)[0]
         began = time.perf_counter()
         for i in range(n):
             with store.empty_cuda(GIB // 8, "<i8", "full%d" % i) as draft:
@@ -162,8 +172,9 @@ def full(store, torch, other):
                 draft.seal().release()
         took = time.perf_counter() - began
         here, away = objects(store)
-        if away == 0 or here + away != n:
-            raise AssertionError("%d are in the GPU's memory, %d are away" % (here, away))
+        if away == 0 or here + away != n + before:
+            raise AssertionError("%d are in the GPU's memory, %d before, %d are away: %s" % (
+                here, before, away, listed(store)))
         return "%d of 1 GiB made in %.0f ms: %d there, %d made way" % (n, took * 1e3, here, away)
     check("objects that nobody uses make way on a full GPU", more_than_fit)
 

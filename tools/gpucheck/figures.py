@@ -223,7 +223,7 @@ def memory():
     """The Go client, and processes that are killed."""
     said = program([BIN + "/gpu/memory", "-tendril", BIN + "/tendril"], 60)
     for what, least, median in re.findall(r"^time   (.*?)\s+least +([0-9.]+) ms, median +([0-9.]+) ms", said, re.M):
-        raw["memory: " + what] = [float(median), float(least)]
+        raw["memory: " + what] = [float(median)]
     pinned = re.search(r"driver's own, 1024 MiB: .*: (\S.*) ms", said)
     if pinned:
         raw["memory: the driver's own"] = [float(x) for x in pinned[1].split() if re.fullmatch(r"[0-9.]+", x)]
