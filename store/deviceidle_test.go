@@ -284,8 +284,8 @@ func BenchmarkMemoryOfAGPU(b *testing.B) {
 	}
 }
 
-// An unsealed object is lent by its id to a worker of the tenant's alone. If it is aborted meanwhile, the borrower keeps
-// the memory, which stays charged, until it releases it; and it is not used again.
+// An unsealed object is lent by its id to a worker of the tenant's alone. If it is aborted meanwhile, the borrower
+// keeps the memory, which stays charged, until it releases it; and it is not used again.
 func TestADraftThatIsLent(t *testing.T) {
 	for _, sealed := range []bool{true, false} {
 		f := &fakeDevices{}
