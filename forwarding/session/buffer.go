@@ -485,7 +485,7 @@ func (b *Buffer) freeMemory() {
 	if b.svm != nil {
 		b.maps.Forget()
 	}
-	b.maps.Release().Free(b.free)
+	b.maps.Release().Free(b.freeShown)
 	b.endView(p)
 	switch {
 	case b.object != nil:

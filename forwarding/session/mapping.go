@@ -110,7 +110,7 @@ func (c *command) bring(b *Buffer, write, blocking bool, off, size uint64, at ap
 	return c.carryOut(&ways.Transfer{Purpose: transfer.Map, Buffer: b, Write: write, Blocking: blocking,
 		Device: clwire.Shape{Offset: off, Size: size}, Host: ways.Linear(at, size),
 		Fetch: by, Shown: b.root, ShownAt: b.origin + off,
-		Shared: b.root.maps.Segment(), Program: b.root.mirror != nil})
+		Shared: b.root.maps.Segment(), SharedAt: b.origin + off, Program: b.root.mirror != nil})
 }
 
 // order puts a command in its place that has nothing to do. Most often nothing comes before it either: that is decided

@@ -262,6 +262,12 @@ func (b *Buffer) free(p *memory.Place) {
 	}
 }
 
+// freeShown gives back what maps showed.
+func (b *Buffer) freeShown(p *memory.Place) {
+	b.ctx.Views.Remove(p)
+	b.free(p)
+}
+
 // moveOutLocked gives a buffer that shares a slab a segment of its own. The caller frees the place that it left.
 func (b *Buffer) moveOutLocked() (left *memory.Place, err error) {
 	p, status := b.d.slabs.Alloc(b.size, b.ctx.alignBytes, true)

@@ -17,6 +17,7 @@ func (b *Buffer) shareShadow(q *Queue) {
 		return
 	}
 	if b.ctx.PinMap(b, p) == cl.SUCCESS && b.maps.Show(p, b.size) {
+		b.ctx.Views.Add(p, b.size)
 		return
 	}
 	q.w.freeMemory(b.d, p)

@@ -128,7 +128,7 @@ func (b *Buffer) LetGo()                        { b.d.ReleaseMemObject(b.handle)
 func (b *Buffer) Mapped() []byte                { return b.bytes() }
 func (b *Buffer) Special() bool                 { return b.root.special.Load() }
 func (b *Buffer) Pin()                          { b.maps.Pin() }
-func (b *Buffer) Unpin()                        { b.maps.Unpin().Free(b.free) }
+func (b *Buffer) Unpin()                        { b.maps.Unpin().Free(b.freeShown) }
 
 func (b *Buffer) ElementBytes() uint64 {
 	if b.image == nil {

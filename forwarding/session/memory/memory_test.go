@@ -3,6 +3,7 @@ package memory
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -273,4 +274,36 @@ func TestStagingThatFails(t *testing.T) {
 			t.Error("a segment is left")
 		}
 	}
+}
+
+// TestViews: a range is found where all of it lies in one place, and not once the place was taken out.
+func TestViews(t *testing.T) {
+	var views Views
+	memory := make([]byte, 1000)
+	seg := &node.Segment{ID: 1, Bytes: memory}
+	first, second := &Place{Segment: seg, Offset: 100, Size: 200}, &Place{Segment: seg, Offset: 300, Size: 100}
+	base := api.HostBytes(memory).Address()
+	look := func(at, size uint64, want *Place) {
+		t.Helper()
+		p, offset := views.Find(base+uintptr(at), size)
+		if p != want || p != nil && offset != at {
+			t.Errorf("%d bytes at %d: in %v at %d, want %v", size, at, p, offset, want)
+		}
+	}
+	look(100, 1, nil)
+	views.Add(second, 100)
+	views.Add(first, 200)
+	look(99, 1, nil)
+	look(100, 200, first)
+	look(299, 1, first)
+	look(299, 2, nil)
+	look(300, 100, second)
+	look(399, 1, second)
+	look(400, 1, nil)
+	look(150, math.MaxUint64, nil)
+	views.Remove(first)
+	look(100, 1, nil)
+	look(300, 1, second)
+	views.Remove(second)
+	look(300, 1, nil)
 }

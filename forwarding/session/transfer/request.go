@@ -44,8 +44,9 @@ type Request struct {
 
 	InPlace bool // every device of the context computes on shared memory
 	// the buffer is published, an object of the store, or over the program's memory: each use is looked at
-	Special   bool
-	SharedMap bool // the memory that the map shows is shared with the worker
+	Special bool
+	// the program's side is in memory that the device's driver has pinned: what a map shows, or showed once
+	Pinned bool
 
 	Blocking  bool
 	Waits     int  // events in its wait list that may not have ended
@@ -70,6 +71,10 @@ const (
 	ChunkBytes        = memory.ChunkBytes
 	PromptBytes       = 1 << 20 // what a call that does not block copies itself: starting a goroutine costs more
 
+	// least read or write that the device carries out in memory that a map shows: waiting for it costs more than copying
+	// less
+	DirectBytes = 128 << 10
+
 	RecordBytes = clwire.MaxRecord - 512 // what a record has for data and wait list
 )
 
@@ -88,7 +93,7 @@ const (
 	record
 	unseen
 	stream
-	sharedMap
+	pinned
 	staged
 	brief
 	factCount = iota
@@ -112,7 +117,10 @@ var words = [factCount]struct{ name, meaning string }{
 		"no event of a command that has not ended"},
 	{"stream", "the control stream has room: up to 32 KiB always; up to 64 KiB while at most 256 KiB are in flight " +
 		"and the lanes do not compress"},
-	{"shared map", "the memory that the map shows is shared with the worker"},
+	{"pinned", "the bytes lie in a driver's own memory, and the program's side in memory that the driver has pinned: a map " +
+		"that shows such memory, or a read or write of one range, from 128 KiB on, in memory that a map of the same " +
+		"context shows; but not of a write whose bytes something may still change, or of a buffer that is published, " +
+		"an object, or over the program's memory"},
 	{"staged", "the device can copy it as one command, from or to staging memory that is free. Shared memory, behind " +
 		"other commands: a read that does not block, up to 64 KiB, and such a write, from 2 KiB on. A driver's memory: " +
 		"a read that does not block, up to 1 MiB; a blocking one behind other commands, up to 4 MiB; a write that does " +
@@ -127,7 +135,7 @@ func (r *Request) facts() fact {
 	f |= when(remote, r.Memory == Remote) | when(device, r.Memory == Device) | when(own, r.Purpose == Own)
 	f |= when(read, !r.Write) | when(blocking, r.Blocking) | when(free, r.free()) | when(awaited,
 		r.Event || r.Waits > 0)
-	f |= when(nothing, r.nothing()) | when(sharedMap, r.sharedMap()) | when(brief, r.brief())
+	f |= when(nothing, r.nothing()) | when(pinned, r.pinned()) | when(brief, r.brief())
 	return f | when(unseen, r.unseen()) | when(stream, r.FitsInline)
 }
 
@@ -147,7 +155,15 @@ func (r *Request) unseen() bool {
 	return (r.Memory == Remote || r.Memory == Device) && r.Purpose == Command && r.Write && r.Blocking && !r.Visible
 }
 
-func (r *Request) sharedMap() bool { return r.SharedMap && r.Purpose == Map && r.Memory == Device }
+func (r *Request) pinned() bool {
+	switch {
+	case !r.Pinned || r.Memory != Device || r.Purpose == Own:
+		return false
+	case r.Purpose == Map:
+		return true
+	}
+	return r.Layout == Contiguous && r.Size >= DirectBytes && !r.Special && (r.Settled || !r.Write)
+}
 
 // brief: a map that fetches to the program's own memory is, whatever its size.
 func (r *Request) brief() bool {
@@ -171,7 +187,7 @@ func (r *Request) record() bool {
 }
 
 func (r *Request) staged() bool {
-	if r.Purpose != Command || r.Layout != Contiguous || r.Size == 0 || r.NoStaging {
+	if r.Purpose != Command || r.Layout != Contiguous || r.Size == 0 || r.NoStaging || r.pinned() {
 		return false
 	}
 	switch r.Memory {

@@ -12,7 +12,7 @@ const (
 	InlineAsync
 	Stream
 	Lanes
-	MapTransfer
+	Direct
 	Chunks
 	ChunkRead
 	StagedRead
@@ -30,10 +30,10 @@ var ways = [wayCount]struct{ name, meaning string }{
 	Inline: {"inline", "the bytes are in the command's record"},
 	InlineAsync: {"inline async",
 		"as inline, and the blocking call returns once the record is sent; commands of other queues wait for it"},
-	Stream:      {"stream", "the bytes follow the command's record on the control stream, or come back on it"},
-	Lanes:       {"lanes", "chunks of up to 256 KiB over every lane at once; writes up to 4 MiB ahead of their turn"},
-	MapTransfer: {"map transfer", "the device copies from or to the shared memory that the map shows"},
-	Chunks:      {"chunks", "the calling thread copies through chunks of the staging pool, several of them in flight"},
+	Stream: {"stream", "the bytes follow the command's record on the control stream, or come back on it"},
+	Lanes:  {"lanes", "chunks of up to 256 KiB over every lane at once; writes up to 4 MiB ahead of their turn"},
+	Direct: {"direct", "the device copies from or to the memory that the program sees"},
+	Chunks: {"chunks", "the calling thread copies through chunks of the staging pool, several of them in flight"},
 	ChunkRead: {"chunk read",
 		"the device copies to one chunk of the staging pool, and then the calling thread to the program"},
 	StagedRead: {"staged read",
@@ -57,7 +57,7 @@ type row struct {
 }
 
 // elsewhere is what no copy by this side in the command's place is.
-const elsewhere = nothing | own | remote | record | sharedMap | staged
+const elsewhere = nothing | own | remote | record | pinned | staged
 
 // rows is the table. Exactly one row matches any request; the order means nothing.
 var rows = [...]row{
@@ -72,7 +72,7 @@ var rows = [...]row{
 	{remote, nothing | record | stream,
 		Choice{Lanes, "several connections carry more, and commands overtake the bytes"}},
 
-	{sharedMap, nothing, Choice{MapTransfer, "one command of the device's, and no copy by this side"}},
+	{pinned, nothing, Choice{Direct, "one command of the device's, and no copy by this side"}},
 	{own | device, nothing, Choice{Chunks, "copies of this side's and of the device's overlap"}},
 	{own, nothing | device | remote, Choice{CopyNow, "the memory is mapped here"}},
 	{staged | read | blocking, record,

@@ -8,13 +8,13 @@ import (
 // sizes are the classes of sizes: each limit, and one byte more.
 var sizes = []uint64{
 	0, 1, SharedInline, SharedInline + 1, 32 << 10, 32<<10 + 1, StagedBytes, StagedBytes + 1, RecordBytes,
-	RecordBytes + 1, StagedDeviceBytes, StagedDeviceBytes + 1, ChunkBytes, ChunkBytes + 1,
+	RecordBytes + 1, DirectBytes - 1, DirectBytes, StagedDeviceBytes, StagedDeviceBytes + 1, ChunkBytes, ChunkBytes + 1,
 }
 
 // flags are the request's conditions.
 func flags(r *Request) []*bool {
 	return []*bool{
-		&r.Write, &r.InPlace, &r.Special, &r.SharedMap, &r.Blocking, &r.Idle, &r.Unordered, &r.Event,
+		&r.Write, &r.InPlace, &r.Special, &r.Pinned, &r.Blocking, &r.Idle, &r.Unordered, &r.Event,
 		&r.Timed, &r.Settled,
 		&r.FitsInline, &r.Visible, &r.NoStaging,
 	}
@@ -36,12 +36,12 @@ func possible(r *Request) bool {
 	case !r.Visible && r.Event && r.unseen(): // which shows that it is under way
 		return false
 	case r.Purpose == Own:
-		return r.Blocking && r.Idle && !r.Timed && !r.Event && r.Waits == 0 && !r.SharedMap
+		return r.Blocking && r.Idle && !r.Timed && !r.Event && r.Waits == 0 && !r.Pinned
 	case r.Purpose == Map:
 		return !(r.Write && r.Blocking) && (r.Memory != Shared || r.Size == 0) &&
-			(!r.SharedMap || r.Layout == Contiguous && r.Memory == Device && !r.InPlace)
+			(!r.Pinned || r.Layout == Contiguous && r.Memory == Device && !r.InPlace)
 	}
-	return !r.SharedMap && (r.Size > 0 || r.Layout == Contiguous)
+	return (!r.Pinned || r.Memory == Device && r.Size >= DirectBytes) && (r.Size > 0 || r.Layout == Contiguous)
 }
 
 // every calls f with each request that there can be.

@@ -31,9 +31,10 @@ func (c *Command) CarryOut(t *Transfer) api.Status {
 // request gathers what the choice of a way looks at.
 func (c *Command) request(t *Transfer) transfer.Request {
 	q := c.Queue.State()
+	c.view(t)
 	r := transfer.Request{
 		Purpose: t.Purpose, Write: t.Write, Size: t.Host.Size, Layout: t.layout(), Memory: t.memory(c.Context),
-		InPlace: c.InPlace, Special: t.Buffer != nil && t.Buffer.Special(), SharedMap: t.Shared != nil,
+		InPlace: c.InPlace, Special: t.Buffer != nil && t.Buffer.Special(), Pinned: t.Shared != nil,
 		Blocking: t.Blocking, Waits: len(c.Wait), Idle: q.Idle, Unordered: q.OutOfOrder && !q.Gated,
 		Event: c.Event != nil, Timed: c.timed(),
 	}
@@ -78,8 +79,8 @@ func (c *Command) take(way transfer.Way, t *Transfer, r *transfer.Request) (done
 		return done, status
 	case transfer.Stream, transfer.Lanes:
 		return true, c.bulk(t, way == transfer.Stream, !r.Settled)
-	case transfer.MapTransfer:
-		return true, c.mapMove(t)
+	case transfer.Direct:
+		return true, c.direct(t)
 	case transfer.CopyNow:
 		return true, c.copyNow(t)
 	case transfer.CopyInTurn:

@@ -32,6 +32,7 @@ type Context struct {
 	MoveQueue func() (Queue, api.Status) // the context's own queue, for moves of this side's
 
 	Staging     memory.Staging
+	Views       memory.Views // of maps: what the devices' driver has pinned
 	AsyncWrites AsyncWrites
 }
 

@@ -7,7 +7,7 @@
 //	hostwork.go    copy now, copy in turn, copy later: work of this side's own
 //	bulk.go        stream, lanes: the bytes travel by themselves
 //	asyncwrite.go  inline async: which writes were not waited for
-//	stagedread.go, stagedwrite.go, chunkread.go, mapmove.go  transfers that the device carries out, with shared memory
+//	stagedread.go, stagedwrite.go, chunkread.go, direct.go  transfers that the device carries out, with shared memory
 //	move.go        chunks: moves of this side's own
 //
 // It knows no object of OpenCL: package session implements the interfaces, and fakes do in the tests.

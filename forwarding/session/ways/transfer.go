@@ -35,9 +35,12 @@ type Transfer struct {
 	// Of a map or an unmap.
 	Shown   Buffer            // whose shadow is the program's side; nil: nobody's
 	ShownAt uint64            // where in Shown the bytes begin
-	Shared  *node.Segment     // under the shadow; nil: memory of this process's alone
 	Program bool              // the program's side is its own memory under the buffer
 	Fetch   func() api.Status // the transfer by this side itself, by this thread; nil: as that of any other
+
+	// The program's side is in this segment, which the device's driver has pinned, from SharedAt on; nil: elsewhere.
+	Shared   *node.Segment
+	SharedAt uint64
 
 	reads []*transfer.ReadHazard // of a write: those under way that may still change its bytes
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"tendril/forwarding/api"
@@ -435,7 +436,7 @@ func TestMaps(t *testing.T) {
 			tr := linear(b, write, blocking, 0, shown)
 			tr.Purpose, tr.Shown = transfer.Map, b
 			if shared {
-				tr.Shared = p.Segment
+				tr.Shared, tr.SharedAt = p.Segment, p.Offset
 			} else {
 				tr.Fetch = func() api.Status {
 					return r.MoveNow(b, write, tr.Device, tr.Host)
@@ -460,6 +461,70 @@ func TestMaps(t *testing.T) {
 			}
 			copy(b.data, pattern(size, 2))
 		}
+	}
+}
+
+// TestDirect: the device copies by itself from and to memory that a map shows, unless that lies elsewhere in part, is
+// little, or is still to be read.
+func TestDirect(t *testing.T) {
+	const size = 1 << 20
+	for _, c := range []struct {
+		name            string
+		write, blocking bool
+		at, n           uint64 // in the view, which begins at size/2 and is of size/2 bytes
+		landing         bool   // a read is under way to the memory
+		direct          bool
+	}{
+		{"write", true, true, size / 2, size / 2, false, true},
+		{"write, not waited for", true, false, size/2 + 100, transfer.DirectBytes, false, true},
+		{"read", false, true, size / 2, size / 2, false, true},
+		{"read, not waited for", false, false, size - transfer.DirectBytes, transfer.DirectBytes, false, true},
+		{"read into what is being read", false, false, size / 2, size / 2, true, true},
+		{"write of what is being read", true, false, size / 2, size / 2, true, false},
+		{"little", true, true, size / 2, transfer.DirectBytes - 1, false, false},
+		{"before the view", true, true, size/2 - 1, size / 4, false, false},
+		{"beyond the view", false, true, size/2 + 1, size / 2, false, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, false, false)
+			p, status := r.Slabs.AllocOwn(size + 1)
+			r.ok(status)
+			view := *p
+			view.Offset += size / 2
+			r.Views.Add(&view, size/2)
+			b, program := r.buffer(int(c.n)), p.Bytes(size + 1)[c.at:][:c.n]
+			r.warm(b)
+			copy(b.data, pattern(int(c.n), 1))
+			copy(program, pattern(int(c.n), 2))
+			if c.landing {
+				other := r.buffer(int(c.n))
+				copy(other.data, pattern(int(c.n), 3))
+				r.busy()
+				r.ok(r.command(cl.COMMAND_READ_BUFFER).CarryOut(linear(other, false, false, 0, program)))
+			}
+			from := len(r.sentSince(0))
+			r.ok(r.command(cl.COMMAND_READ_BUFFER).CarryOut(linear(b, c.write, c.blocking, 0, program)))
+			r.w.finish()
+			r.background.Wait()
+			direct := slices.ContainsFunc(r.sentSince(from), func(m clwire.Message) bool {
+				x, ok := m.(*clwire.Transfer)
+				return ok && x.Segment == p.Segment.ID && x.SegmentOffset == c.at && x.Size == c.n
+			})
+			if direct != c.direct {
+				t.Errorf("direct: %v, want %v", direct, c.direct)
+			}
+			want := byte(1)
+			switch {
+			case c.write && c.landing:
+				want = 3
+			case c.write:
+				want = 2
+			}
+			if !bytes.Equal(b.data, pattern(int(c.n), want)) || !bytes.Equal(program, b.data) {
+				t.Error("other bytes")
+			}
+			r.Views.Remove(&view)
+		})
 	}
 }
 

@@ -1,5 +1,5 @@
 // Where a write that nobody waits for takes its bytes: the program's memory may be filled by a read before it, or by the
-// program while a user event holds the write back.
+// program while a user event holds the write back. The program's memory is its own, and then what a map shows.
 #include "dt.h"
 
 enum { ROUNDS = 4, MOST = 1 << 20 };
@@ -8,7 +8,7 @@ static const char *src =
     "kernel void put(global uint *p, uint v, uint n) { uint x = v; for (uint i = 0; i < n; i++) x = x * 1664525u + 1013904223u;\n"
     "  p[get_global_id(0)] = x == 1 ? 0 : v + get_global_id(0); }\n";
 
-static cl_uint via[MOST / 4], back[MOST / 4];
+static cl_uint own[MOST / 4], back[MOST / 4], *via = own;
 
 static int differs(const cl_uint *p, cl_uint v, size_t n) {
     for (size_t i = 0; i < n; i++)
@@ -22,9 +22,12 @@ int main(void) {
     cl_kernel put = clCreateKernel(build(src, ""), "put", &err);
     cl_mem a = buffer(0, MOST, NULL), b = buffer(0, MOST, NULL);
     static const size_t sizes[] = {4, 4096, 16384, 32768, 65536, MOST};
-    for (int s = 0; s < 6; s++)
+    cl_mem shown = buffer(CL_MEM_ALLOC_HOST_PTR, MOST, NULL);
+    cl_uint *map = clEnqueueMapBuffer(queue, shown, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, MOST, 0, NULL, NULL, &err);
+    for (int s = 0; s < 12; s++)
         for (int other = 0; other < 3; other++) {
-            size_t n = sizes[s], items = n / 4;
+            size_t n = sizes[s % 6], items = n / 4;
+            via = s < 6 ? own : map;
             int wrong[4] = {0};
             for (cl_uint r = 1; r <= ROUNDS; r++) {
                 cl_uint v = r * 1000, loops = 100000 / items + 1;
@@ -66,8 +69,9 @@ int main(void) {
                 clReleaseEvent(e[1]);
                 clReleaseEvent(u);
             }
-            SAY(L("%zu bytes, queue %d", n, other), "written on %d, read %d, rectangles %d, filled late %d", wrong[0], wrong[1], wrong[2], wrong[3]);
+            SAY(L("%zu bytes, queue %d, mapped %d", n, other, s >= 6), "written on %d, read %d, rectangles %d, filled late %d", wrong[0], wrong[1], wrong[2], wrong[3]);
         }
+    via = own;
     // Many reads into one place after another: what came last stays.
     int wrong = 0;
     for (cl_uint r = 0; r < 200; r++) {

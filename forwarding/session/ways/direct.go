@@ -27,31 +27,45 @@ func (c *Context) PinMap(b Buffer, p *memory.Place) api.Status {
 		Segment: p.Segment.ID}, true)
 }
 
-// mapMove lets the worker move a map's bytes between the device and the shared memory that the map shows, as this
-// command.
-func (c *Command) mapMove(t *Transfer) api.Status {
+// direct lets the worker move bytes between the device and shared memory in which the program has them, or is to have
+// them, as this command.
+func (c *Command) direct(t *Transfer) api.Status {
 	if c.Queue.Worker().Share(t.Shared) != nil {
 		return cl.OUT_OF_RESOURCES
 	}
-	if status := t.Shown.Reach(c.Queue); status != cl.SUCCESS {
+	b, at := t.Buffer, t.Device.Offset
+	if t.Shown != nil { // of a map: the root, whose memory it is
+		b, at = t.Shown, t.ShownAt
+	}
+	if status := b.Reach(c.Queue); status != cl.SUCCESS {
 		return status
 	}
-	m := &clwire.Transfer{Direction: t.direction(), Buffer: t.Shown.Number(), Offset: t.ShownAt, Size: t.Host.Size,
-		Segment: t.Shared.ID, SegmentOffset: t.ShownAt}
+	m := &clwire.Transfer{Direction: t.direction(), Buffer: b.Number(), Offset: at, Size: t.Host.Size,
+		Segment: t.Shared.ID, SegmentOffset: t.SharedAt}
 	if t.Write || t.Blocking {
 		return c.deviceTransfer(m, t.Blocking)
 	}
-	return c.sendLanding(m, &mapRead{&c.Reads, c.Reads.Add(t.Host.Ptr.Address(), &t.Host.Side, c.Queue.Worker())})
+	return c.sendLanding(m, &directRead{&c.Reads, c.Reads.Add(t.Host.Ptr.Address(), &t.Host.Side, c.Queue.Worker())})
 }
 
-// mapRead is a map that does not block, until its bytes are where it shows them.
-type mapRead struct {
+// view looks whether the program's side of a read or write lies in memory that a map of the context's shows.
+func (c *Context) view(t *Transfer) {
+	if t.Host.Size < transfer.DirectBytes || t.Shared != nil {
+		return
+	}
+	if p, at := c.Views.Find(t.Host.Ptr.Address(), t.Host.Size); p != nil {
+		t.Shared, t.SharedAt = p.Segment, at
+	}
+}
+
+// directRead is a read or a map that does not block, until its bytes are where the program looks for them.
+type directRead struct {
 	reads  *transfer.ReadHazards
 	hazard *transfer.ReadHazard
 }
 
 // End implements Landing.
-func (x *mapRead) End(status int32) int32 {
+func (x *directRead) End(status int32) int32 {
 	x.reads.End(x.hazard)
 	return status
 }
