@@ -7,6 +7,8 @@
 //
 // Slabs know queues as Queue and the daemon as Source, and no other object of the session.
 //
-// Trust: the daemon is trusted with memory. Locks: Slabs.mu and Views.mu are leaves; Source is called without it. Staging.Open holds
-// the pool's sync.Once while it calls prepare, which takes Buffer.mu and Queue.mu of the session.
+// Trust: the daemon is trusted with memory.
+//
+// Locks: Slabs.mu and Views.mu are leaves; Source is called without them. Staging.Open holds the pool's sync.Once while
+// it calls prepare, which takes Buffer.mu and Queue.mu of the session.
 package memory

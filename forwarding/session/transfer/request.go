@@ -71,8 +71,7 @@ const (
 	ChunkBytes        = memory.ChunkBytes
 	PromptBytes       = 1 << 20 // what a call that does not block copies itself: starting a goroutine costs more
 
-	// least read or write that the device carries out in memory that a map shows: waiting for it costs more than copying
-	// less
+	// least read or write that the device carries out in memory that a map shows: a copy of less is over sooner
 	DirectBytes = 128 << 10
 
 	RecordBytes = clwire.MaxRecord - 512 // what a record has for data and wait list

@@ -85,9 +85,10 @@ func (c *Command) unwaitedTogether(n uint64, send func(Submitter)) (sent bool) {
 		u.mu.Unlock()
 		return false
 	}
-	u.forgetLocked(c.Queue)
-	c.Queue.Together(func(q Submitter) {
-		u.list = append(u.list, asyncWrite{q: c.Queue, seq: c.Queue.Sent() + n})
+	of := c.Queue // not c, which the closure would keep
+	u.forgetLocked(of)
+	of.Together(func(q Submitter) {
+		u.list = append(u.list, asyncWrite{q: of, seq: of.Sent() + n})
 		u.mu.Unlock()
 		send(q)
 	})

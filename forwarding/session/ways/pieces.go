@@ -29,7 +29,9 @@ type piece struct {
 // readPieces reads through a chunk of the staging pool. All pieces are sent, and asked for, before the first is waited
 // for: that is one round trip.
 func (c *Command) readPieces(t *Transfer, chunk int) api.Status {
-	pieces, status := c.sendPieces(t, chunk)
+	m := clwire.Transfer{Direction: clwire.FromBuffer, Buffer: t.Buffer.Number(), Offset: t.Device.Offset,
+		Size: t.Host.Size, Segment: c.Staging.Segment.ID, SegmentOffset: c.Staging.Offset(chunk)}
+	pieces, status := sendPieces(c.Queue, m, c.Wait)
 	w, size := c.Queue.Worker(), t.Host.Size
 	began := w.Began()
 	for n, p := range pieces {
@@ -45,15 +47,14 @@ func (c *Command) readPieces(t *Transfer, chunk int) api.Status {
 	return status
 }
 
-func (c *Command) sendPieces(t *Transfer, chunk int) (pieces []piece, status api.Status) {
-	w, size, wait := c.Queue.Worker(), t.Host.Size, c.Wait
-	c.Queue.Together(func(q Submitter) {
-		for at := uint64(0); at < size && status == cl.SUCCESS; at, wait = at+pieceBytes, nil {
-			m := clwire.Transfer{Direction: clwire.FromBuffer, Buffer: t.Buffer.Number(), Offset: t.Device.Offset + at,
-				Size: min(pieceBytes, size-at), Segment: c.Staging.Segment.ID,
-				SegmentOffset: c.Staging.Offset(chunk) + at}
-			e := c.Queue.NewEvent(cl.COMMAND_MARKER)
-			if _, status = q.Submit(&m, &m.Cmd, e, wait, nil); status == cl.SUCCESS {
+// sendPieces sends whole in pieces, the first of which waits for events.
+func sendPieces(of Queue, whole clwire.Transfer, wait []uint64) (pieces []piece, status api.Status) {
+	w := of.Worker()
+	of.Together(func(q Submitter) {
+		for at := uint64(0); at < whole.Size && status == cl.SUCCESS; at, wait = at+pieceBytes, nil {
+			m := pieceOf(&whole, at)
+			e := of.NewEvent(cl.COMMAND_MARKER)
+			if _, status = q.Submit(m, &m.Cmd, e, wait, nil); status == cl.SUCCESS {
 				pieces = append(pieces, piece{e, w.AskEvent(e.Number())})
 			}
 		}
@@ -61,28 +62,36 @@ func (c *Command) sendPieces(t *Transfer, chunk int) (pieces []piece, status api
 	return pieces, status
 }
 
+// pieceOf is the piece of a transfer that begins at a place in it.
+func pieceOf(whole *clwire.Transfer, at uint64) *clwire.Transfer {
+	m := *whole
+	m.Offset, m.SegmentOffset, m.Size = m.Offset+at, m.SegmentOffset+at, min(pieceBytes, m.Size-at)
+	return &m
+}
+
 // writePieces writes from a place of staging memory that it fills piece by piece. done false: the program could see
 // that nobody waits for the end, and nothing was sent.
 func (c *Command) writePieces(t *Transfer, p *memory.Place) (done bool, status api.Status) {
-	q, size, wait := c.Queue, t.Host.Size, c.Wait
+	wait, host := c.Wait, t.Host.Ptr // not c and t, which the closures would keep
+	whole := clwire.Transfer{Direction: clwire.ToBuffer, Buffer: t.Buffer.Number(), Offset: t.Device.Offset,
+		Size: t.Host.Size, Segment: p.Segment.ID, SegmentOffset: p.Offset}
 	take := func(at uint64) *clwire.Transfer {
-		n := min(pieceBytes, size-at)
-		segment.Copy(p.Bytes(size)[at:at+n], t.Host.Ptr.Bytes(at, n))
-		return &clwire.Transfer{Direction: clwire.ToBuffer, Buffer: t.Buffer.Number(), Offset: t.Device.Offset + at,
-			Size: n, Segment: p.Segment.ID, SegmentOffset: p.Offset + at}
+		m := pieceOf(&whole, at)
+		segment.Copy(p.Bytes(whole.Size)[at:at+m.Size], host.Bytes(at, m.Size))
+		return m
 	}
 	m := take(0)
 	var seq uint64
-	done = c.unwaitedTogether((size+pieceBytes-1)/pieceBytes, func(q Submitter) {
+	done = c.unwaitedTogether((whole.Size+pieceBytes-1)/pieceBytes, func(q Submitter) {
 		for at := uint64(0); ; m = take(at) {
 			seq, status = q.Submit(m, &m.Cmd, nil, wait, nil)
-			if at, wait = at+pieceBytes, nil; at >= size || status != cl.SUCCESS {
+			if at, wait = at+pieceBytes, nil; at >= whole.Size || status != cl.SUCCESS {
 				return
 			}
 		}
 	})
 	if done {
-		c.Slabs.FreeAfter(p, memory.Marks{{Queue: q, Seq: seq}})
+		c.Slabs.FreeAfter(p, memory.Marks{{Queue: c.Queue, Seq: seq}})
 	}
 	return done, status
 }
