@@ -14,6 +14,9 @@ const (
 	streamBytes = 2 << 20
 	splitBytes  = 8 << 20
 	maxCopiers  = 4
+	// of a chunk that one core copies, where several chunks follow one another
+	chunkPart   = 1 << 20
+	leastStream = 8192 // bytes that copyStream wants
 )
 
 // Copy copies min(len(dst), len(src)) bytes, as the builtin does, and returns
@@ -25,22 +28,43 @@ func Copy(dst, src []byte) int {
 	if n < splitBytes {
 		copyPart(dst, src)
 	} else {
-		copyByMany(dst, src)
+		copyByMany(dst, src, splitBytes/2)
 	}
 	return n
 }
 
-// copyByMany copies with several cores. It is apart from Copy so that a small copy allocates nothing.
-func copyByMany(dst, src []byte) {
+// CopyChunk is Copy for one of many chunks in a row, between which a device works: several cores share it from two MiB
+// on, since whoever copies chunk after chunk at one core's rate keeps the device waiting.
+func CopyChunk(dst, src []byte) int {
+	n := min(len(dst), len(src))
+	if n < 2*chunkPart {
+		return Copy(dst, src)
+	}
+	copyByMany(dst[:n], src[:n], chunkPart)
+	return n
+}
+
+// copyByMany copies with several cores, each of which has at least part bytes, but for a few of the last. It is apart
+// from Copy so that a small copy allocates nothing.
+func copyByMany(dst, src []byte, part int) {
 	n := len(dst)
-	parts := min(runtime.GOMAXPROCS(0), runtime.NumCPU(), maxCopiers, n/(splitBytes/2))
+	parts := min(runtime.GOMAXPROCS(0), runtime.NumCPU(), maxCopiers, n/part)
 	step := (n/parts + 4095) &^ 4095
 	var wait sync.WaitGroup
 	for at := step; at < n; at += step {
-		wait.Go(func() { copyPart(dst[at:min(at+step, n)], src[at:min(at+step, n)]) })
+		wait.Go(func() { copyLong(dst[at:min(at+step, n)], src[at:min(at+step, n)]) })
 	}
-	copyPart(dst[:step], src[:step])
+	copyLong(dst[:min(step, n)], src[:min(step, n)])
 	wait.Wait()
+}
+
+// copyLong is copyPart of a part of what is longer: it bypasses the caches whatever its own length.
+func copyLong(dst, src []byte) {
+	if len(dst) < leastStream {
+		copy(dst, src)
+		return
+	}
+	copyStream(dst, src)
 }
 
 func copyPart(dst, src []byte) {

@@ -18,19 +18,22 @@ func TestCopyMatchesTheBuiltin(t *testing.T) {
 	}
 	got := make([]byte, len(src)+2*guard)
 	blank := bytes.Repeat([]byte{0xA5}, len(got))
-	for _, n := range []int{0, 1, 63, 64, 4097, streamBytes - 1, streamBytes, streamBytes + 65, splitBytes - 1,
+	for _, n := range []int{0, 1, 63, 64, 4097, streamBytes - 1, streamBytes, streamBytes + 65,
+		2*chunkPart - 1, 3*chunkPart + 1, 4*chunkPart - 3, splitBytes - 1,
 		splitBytes, splitBytes + 12345, splitBytes * 2} {
 		for range max(1, 4-n/streamBytes) {
 			from, to := r.IntN(100), guard+r.IntN(100)
-			copy(got, blank)
-			if c := Copy(got[to:to+n], src[from:]); c != n {
-				t.Fatalf("copied %d of %d", c, n)
-			}
-			if !bytes.Equal(got[to:to+n], src[from:from+n]) {
-				t.Fatalf("n=%d from=%d to=%d: bytes differ", n, from, to)
-			}
-			if !bytes.Equal(got[:to], blank[:to]) || !bytes.Equal(got[to+n:], blank[to+n:]) {
-				t.Fatalf("n=%d from=%d to=%d: wrote outside", n, from, to)
+			for _, f := range []func(d, s []byte) int{Copy, CopyChunk} {
+				copy(got, blank)
+				if c := f(got[to:to+n], src[from:]); c != n {
+					t.Fatalf("copied %d of %d", c, n)
+				}
+				if !bytes.Equal(got[to:to+n], src[from:from+n]) {
+					t.Fatalf("n=%d from=%d to=%d: bytes differ", n, from, to)
+				}
+				if !bytes.Equal(got[:to], blank[:to]) || !bytes.Equal(got[to+n:], blank[to+n:]) {
+					t.Fatalf("n=%d from=%d to=%d: wrote outside", n, from, to)
+				}
 			}
 		}
 	}
@@ -43,7 +46,7 @@ func BenchmarkCopy(b *testing.B) {
 			src[i], dst[i] = 1, 2
 		}
 		for name, f := range map[string]func(d, s []byte) int{"builtin": func(d, s []byte) int { return copy(d, s) },
-			"stream": Copy} {
+			"stream": Copy, "chunk": CopyChunk} {
 			b.Run(fmt.Sprintf("size=%dKiB/path=%s", n>>10, name), func(b *testing.B) {
 				b.SetBytes(int64(n))
 				for b.Loop() {

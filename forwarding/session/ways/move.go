@@ -145,7 +145,7 @@ func (m *mover) start(p transfer.Piece) {
 	pool, i := &m.c.Staging, m.chunk()
 	if m.direction == clwire.ToBuffer {
 		chunk := pool.Chunk(i)
-		p.Runs(func(from, at, n uint64) { segment.Copy(chunk[from:], m.program.Bytes(at, n)) })
+		p.Runs(func(from, at, n uint64) { segment.CopyChunk(chunk[from:], m.program.Bytes(at, n)) })
 	}
 	e, t := m.q.NewEvent(cl.COMMAND_MARKER), &p.Transfer
 	t.Direction, t.Buffer = m.direction, m.b.Number()
@@ -177,7 +177,7 @@ func (m *mover) finishOldest() {
 	switch {
 	case end == 0 && m.direction == clwire.FromBuffer:
 		chunk := pool.Chunk(f.chunk)
-		f.piece.Runs(func(from, at, n uint64) { segment.Copy(m.program.Bytes(at, n), chunk[from:]) })
+		f.piece.Runs(func(from, at, n uint64) { segment.CopyChunk(m.program.Bytes(at, n), chunk[from:]) })
 	case end != 0 && m.status == cl.SUCCESS:
 		m.status = cl.OUT_OF_RESOURCES
 		if end < 0 {
