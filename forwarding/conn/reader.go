@@ -187,11 +187,12 @@ func (r *reader) wait(c *Completion, spin time.Duration) bool {
 	r.waiting.Add(1)
 	if !r.c.dead.Load() {
 		r.c.link.Awake()
+		soon, plan := r.firstLook(c, spin)
 		switch {
-		case r.spin(c, min(r.worthwhile(spin), forecast.FirstLook)):
+		case soon:
 			r.missed.Store(0)
 			r.c.course.Forget()
-		case r.spin(c, r.foreseen(c, spin)):
+		case r.spin(c, r.foreseen(c, plan, spin)):
 			r.missed.Store(0)
 			r.c.course.Ended()
 		default:
@@ -205,19 +206,26 @@ func (r *reader) wait(c *Completion, spin time.Duration) bool {
 	return c.Done()
 }
 
-// foreseen sleeps until shortly before the end, if that is foreseen, and says how long to poll then, behind the first
-// look.
-func (r *reader) foreseen(c *Completion, spin time.Duration) time.Duration {
-	var plan forecast.Plan
+// firstLook polls for a moment, and for longer if there is no time to sleep, and says when the end is expected then.
+func (r *reader) firstLook(c *Completion, spin time.Duration) (soon bool, plan forecast.Plan) {
+	if r.spin(c, min(r.worthwhile(spin), forecast.Glance)) {
+		return true, plan
+	}
 	if spin > 0 && runtime.NumCPU() > 1 {
 		plan = r.c.course.Expect()
 	}
+	return plan.Sleep == 0 && r.spin(c, min(r.worthwhile(spin), forecast.FirstLook)), plan
+}
+
+// foreseen sleeps until shortly before the end, if that is foreseen, and says how long to poll then, behind the first
+// look.
+func (r *reader) foreseen(c *Completion, plan forecast.Plan, spin time.Duration) time.Duration {
 	if plan == (forecast.Plan{}) {
 		return r.worthwhile(spin) - forecast.FirstLook
 	}
 	if plan.Sleep > 0 && r.sleeping.CompareAndSwap(false, true) {
 		until := time.Now().Add(plan.Sleep)
-		r.sleepOnSocket(c, until)
+		sharply(func() { r.sleepOnSocket(c, until, plan.Nap) })
 		r.sleeping.Store(false)
 		r.unpark()
 		if r.over(c) {
@@ -258,7 +266,7 @@ func (r *reader) spin(c *Completion, d time.Duration) bool {
 func (r *reader) sleep(c *Completion) {
 	for !r.over(c) {
 		if r.sleeping.CompareAndSwap(false, true) {
-			r.sleepOnSocket(c, time.Time{})
+			r.sleepOnSocket(c, time.Time{}, 0)
 			r.sleeping.Store(false)
 			r.unpark() // hands the socket over
 			continue
@@ -280,14 +288,15 @@ func (r *reader) park(c *Completion) {
 	}
 }
 
-// sleepOnSocket returns when it is over, or it is late; the zero time is never.
-func (r *reader) sleepOnSocket(c *Completion, late time.Time) {
+// sleepOnSocket returns when it is over, or it is late; the zero time is never. With an end, it sleeps in naps.
+func (r *reader) sleepOnSocket(c *Completion, late time.Time, nap time.Duration) {
 	for !r.over(c) {
 		left := time.Duration(-1)
 		if !late.IsZero() {
 			if left = time.Until(late); left <= 0 {
 				return
 			}
+			left = min(left, nap)
 		}
 		r.rx.Lock()
 		r.drain()
@@ -296,7 +305,7 @@ func (r *reader) sleepOnSocket(c *Completion, late time.Time) {
 		r.rx.Unlock()
 		r.unpark()
 		if armed {
-			if err := r.block(left); err != nil {
+			if err := r.c.link.Block(r.wake, left); err != nil {
 				r.readRestThenDie(err)
 				return
 			}
@@ -305,15 +314,13 @@ func (r *reader) sleepOnSocket(c *Completion, late time.Time) {
 	}
 }
 
-// block sleeps on the socket: without the slack that timers have, 50 µs, where the sleep has an end.
-func (r *reader) block(left time.Duration) error {
-	if left >= 0 {
-		if slack, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0); err == nil &&
-			unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) == nil {
-			defer func() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(slack), 0, 0, 0) }() // it was so before
-		}
+// sharply runs f, which sleeps, without the slack that timers have: 50 µs.
+func sharply(f func()) {
+	if slack, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0); err == nil &&
+		unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) == nil {
+		defer func() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(slack), 0, 0, 0) }() // it was so before
 	}
-	return r.c.link.Block(r.wake, left)
+	f()
 }
 
 // wakeFor is what a sleeper wants to be woken for: what somebody waits for is urgent, and the ends of a chain's

@@ -9,6 +9,7 @@
 package forecast
 
 import (
+	"runtime"
 	"sync"
 	"time"
 )
@@ -22,17 +23,30 @@ const (
 	mostLate    = 300 * time.Microsecond // of a timer; a machine on which timers are later is too busy for it
 	longest     = 10 * time.Second       // whoever waits longer does not notice
 
-	// FirstLook is how long who waits polls before he asks what is foreseen: a short wait would notice what that costs.
+	longestBrief = 100 * time.Microsecond // of what is polled for in any case
+	atOnce       = 8 * time.Microsecond   // behind a wake-up: what is heard of so soon was over before
+
+	// Glance is how long who waits polls before he asks whether he can sleep, and FirstLook how long who waits polls before he asks what is foreseen: a short wait would notice what that costs.
+	Glance    = 3 * time.Microsecond
 	FirstLook = 20 * time.Microsecond
+
+	// A sleep is in steps of this at least, or of a small part of it, where there are cores enough. Behind a longer one a
+	// core is slow for a while: on an H100's machine a launch and what a program does until then took 45 µs behind a sleep
+	// of 1 ms, and 16 without; and its timer was three times as late.
+	leastNap   = 250 * time.Microsecond
+	napParts   = 64
+	leastCores = 8
 )
 
 // entries is how many keys are kept; a newer one takes an older one's place.
 const entries = 256
 
 type entry struct {
-	key  uint64
-	seen int
-	took spread // from the first command to the answer
+	key   uint64
+	seen  int
+	took  spread // from the first command to the answer
+	off   int    // times in a row that it was something else
+	early int    // times in a row that it was over before who slept looked
 }
 
 // spread is a running mean, and that of the error.
@@ -50,6 +64,7 @@ type Course struct {
 	key   uint64        // of the commands so far; 0: none
 	began time.Duration // when the first of them was sent
 	slept bool          // through its end: the answer was heard of late
+	woke  time.Duration // when a sleeper looked for its end; 0: nobody slept
 	late  spread        // of timers
 	book  [entries]entry
 	clock func() time.Duration // of tests
@@ -69,6 +84,7 @@ func (c *Course) now() time.Duration {
 type Plan struct {
 	Sleep time.Duration // until then nothing will come; 0: it is not worth it
 	Poll  time.Duration // for so long behind it the answer may come
+	Nap   time.Duration // the sleep is in steps of this, so that the core stays warm; 0 without a sleep
 }
 
 // Launch takes down the launch of a kernel with so many work-items in each dimension.
@@ -115,9 +131,24 @@ func (c *Course) Expect() Plan {
 		return Plan{} // it should have come
 	}
 	if sleep := left - margin - late; sleep >= leastSleep {
-		return Plan{Sleep: sleep, Poll: late + 3*margin}
+		return Plan{Sleep: sleep, Poll: late + 3*margin, Nap: nap(sleep)}
 	}
 	return Plan{Poll: left + 2*margin}
+}
+
+func nap(sleep time.Duration) time.Duration {
+	if runtime.NumCPU() < leastCores {
+		return sleep
+	}
+	return max(leastNap, sleep/napParts)
+}
+
+// Brief says whether who waits now will not wait for long.
+func (c *Course) Brief() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := &c.book[c.key%entries]
+	return c.key != 0 && e.key == c.key && e.seen >= leastSeen && e.off == 0 && e.took.mean+3*e.took.dev <= longestBrief
 }
 
 // Late takes down how much later than planned a sleeper woke.
@@ -125,6 +156,7 @@ func (c *Course) Late(by time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.late.add(min(by, mostLate)) // one that had no processor for long is not what is usual
+	c.woke = c.now()
 }
 
 // Overslept says that a sleeper was woken by the answer, which had to wait for that.
@@ -138,7 +170,7 @@ func (c *Course) Overslept() {
 func (c *Course) Forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.key, c.slept = 0, false
+	c.key, c.slept, c.woke = 0, false, 0
 }
 
 // Ended says that what was waited for has come: the next command begins anew.
@@ -148,15 +180,39 @@ func (c *Course) Ended() {
 	if c.key == 0 {
 		return
 	}
-	took := c.now() - c.began
-	if c.slept { // as long as a wake-up takes: about as long as timers are late
+	now := c.now()
+	took := now - c.began
+	early := c.slept || c.woke != 0 && now-c.woke < atOnce
+	if early { // heard of as late as a wake-up takes: about as long as timers are late
 		took = max(took-c.late.mean-leastMargin, 0)
 	}
 	e := &c.book[c.key%entries]
 	if e.key != c.key {
 		*e = entry{key: c.key, took: spread{mean: took}}
 	}
+	e.learn(took, early)
+	c.key, c.slept, c.woke = 0, false, 0
+}
+
+// learn takes down a time. What is something else twice in a row is learned anew, and so is what was over before it was
+// looked for: how long before, nobody knows.
+func (e *entry) learn(took time.Duration, early bool) {
+	e.off, e.early = count(e.off, took-e.took.mean > e.took.mean/2 || e.took.mean-took > took/2), count(e.early, early)
+	switch {
+	case e.early == 2:
+		*e = entry{key: e.key, took: spread{mean: took}}
+		return
+	case e.off == 2:
+		*e = entry{key: e.key, took: spread{mean: took}}
+	}
 	e.took.add(took)
 	e.seen++
-	c.key, c.slept = 0, false
+}
+
+// count counts how often in a row something was so.
+func count(n int, so bool) int {
+	if so {
+		return n + 1
+	}
+	return 0
 }

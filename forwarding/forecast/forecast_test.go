@@ -129,6 +129,92 @@ func TestLateTimers(t *testing.T) {
 	}
 }
 
+// sleeper is a round of who hears of an end only when he looks: what he lost by his sleep.
+func (r *rig) sleeper(took time.Duration) (lost time.Duration) {
+	r.note(7, 1)
+	began := r.now
+	p := r.Expect()
+	if p.Sleep > 0 {
+		r.now += p.Sleep + 5*time.Microsecond
+		r.Late(5 * time.Microsecond)
+	}
+	r.now = max(r.now, began+took)
+	r.Ended()
+	return r.now - began - took
+}
+
+// TestWhatIsShorterNowIsSeen: who sleeps through an end learns nothing of when it was, and must not go on so.
+func TestWhatIsShorterNowIsSeen(t *testing.T) {
+	for _, took := range []time.Duration{time.Millisecond, 9 * time.Millisecond} {
+		r := newRig(t)
+		for range 10 {
+			r.sleeper(10 * time.Millisecond)
+		}
+		late := 0
+		for range 50 {
+			if r.sleeper(took) > 0 {
+				late++
+			}
+		}
+		if late > 2 {
+			t.Errorf("%v instead of 10 ms: %d of 50 were slept through", took, late)
+		}
+		if r.step(7, took); r.Expect() != (Plan{}) {
+			t.Error("of nothing")
+		}
+		if p := r.step(7, took); p.Sleep == 0 || p.Sleep > took {
+			t.Errorf("%v is not foreseen: %+v", took, p)
+		}
+	}
+}
+
+// TestWhatIsOtherNowIsLearned: soon, whether it is longer or shorter.
+func TestWhatIsOtherNowIsLearned(t *testing.T) {
+	for _, took := range []time.Duration{time.Millisecond, 20 * time.Millisecond} {
+		r := newRig(t)
+		for range 10 {
+			r.step(7, 5*time.Millisecond)
+		}
+		for range leastSeen + 2 {
+			r.step(7, took)
+		}
+		if p := r.step(7, took); p.Sleep < took*9/10 {
+			t.Errorf("%v: %+v", took, p)
+		}
+	}
+}
+
+// TestBrief: short waits are known as such, unless the last was something else.
+func TestBrief(t *testing.T) {
+	r := newRig(t)
+	brief := func() bool {
+		r.note(7, 1)
+		defer r.Forget()
+		return r.Brief()
+	}
+	for range leastSeen {
+		if brief() {
+			t.Error("at once")
+		}
+		r.step(7, 20*time.Microsecond)
+	}
+	if !brief() {
+		t.Error("it is not known")
+	}
+	if r.step(7, 10*time.Millisecond); brief() {
+		t.Error("the last took 10 ms")
+	}
+	for range 10 {
+		r.step(8, time.Millisecond)
+	}
+	if r.note(8, 1); r.Brief() {
+		t.Error("1 ms")
+	}
+	if r.Forget(); r.Brief() {
+		t.Error("of nothing")
+	}
+}
+
 // TestOverdue: what should have come long ago is not polled for.
 func TestOverdue(t *testing.T) {
 	r := newRig(t)

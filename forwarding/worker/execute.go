@@ -45,7 +45,7 @@ func (s *session) enqueue(h clwire.Header, kind engine.Kind, m *clwire.Cmd, t en
 	t = s.traced(h, kind, m, t, op)
 	c := &s.scratch.command
 	*c = engine.Command{Kind: kind, Queue: m.Queue, Event: m.Event, Wait: m.Wait, Request: h.Request, Gate: gate,
-		Task: t, Op: op, More: s.link.Follows(),
+		Task: t, Op: op,
 		Quick: s.rows[h.Type].quick, Urgent: kind == engine.KindTask && h.Type == clwire.TypeBulkRead}
 	return s.engine.Enqueue(c)
 }

@@ -34,6 +34,7 @@ type session struct {
 	platform     opencl.Platform
 	devices      []opencl.Device
 	inPlace      bool // every device computes on segments
+	submitters   bool // the driver may block in clEnqueue…: a GPU's
 	engine       *engine.Engine
 	output       *output // what kernels print; nil in tests
 
@@ -87,13 +88,16 @@ type blob struct {
 // newSession makes a session over an open link. submitters: the driver may block in clEnqueue….
 func newSession(l link.Link, p opencl.Platform, devices []opencl.Device, inPlace, submitters bool,
 	out *output) *session {
-	s := &session{link: l, platform: p, devices: devices, inPlace: inPlace, output: out,
+	s := &session{link: l, platform: p, devices: devices, inPlace: inPlace, submitters: submitters, output: out,
 		objects: map[uint64]any{}, queues: map[uint64]*clQueue{}, segments: map[uint64]*segment{},
 		blobs: map[uint64]*blob{},
 		live:  map[*clQueue]struct{}{}, deviceMemory: newDeviceMemory(), rows: &rows}
 	s.ring, _ = l.(*link.Conn)
 	s.peers.s = s
 	o := engine.Options{Submitters: submitters}
+	if submitters {
+		o.Brief = s.brief
+	}
 	if s.ring == nil {
 		o.Reported = l.Kick
 	}
@@ -175,18 +179,20 @@ func (s *session) idle() error {
 		s.runDue()
 		return !s.link.Empty() || planned && !waits // who was answered soon has more to do: that is polled for again
 	}
-	if s.poller.Spin(min(s.spin, forecast.FirstLook), look) {
+	if s.poller.Spin(min(s.spin, forecast.Glance), look) {
+		return nil
+	}
+	plan := s.expect()
+	if plan.Sleep == 0 && s.poller.Spin(min(s.spin, forecast.FirstLook), look) {
 		return nil
 	}
 	spin := s.spin - forecast.FirstLook
-	if plan := s.expect(); plan != (forecast.Plan{}) {
+	if plan != (forecast.Plan{}) {
 		planned = true
 		if plan.Sleep > 0 {
-			until := time.Now().Add(plan.Sleep)
-			if err := s.rest(plan.Sleep); err != nil || !s.link.Empty() {
+			if err := s.nap(plan); err != nil || !s.link.Empty() {
 				return err
 			}
-			s.course.Late(max(time.Since(until), 0))
 		}
 		spin = max(spin, plan.Poll)
 	}
@@ -194,6 +200,35 @@ func (s *session) idle() error {
 		return nil
 	}
 	return s.rest(-1)
+}
+
+// nap sleeps by a plan, or until there is a record. A driver behind submitters is not waited in meanwhile: NVIDIA's keeps
+// a core busy for each who waits. It is asked at every step.
+func (s *session) nap(plan forecast.Plan) (err error) {
+	until := time.Now().Add(plan.Sleep)
+	if !s.submitters {
+		err = s.rest(plan.Sleep)
+	} else {
+		err = s.napSteps(until, plan.Nap)
+	}
+	if by := time.Since(until); by >= 0 && err == nil && s.link.Empty() {
+		s.course.Late(by)
+	}
+	return err
+}
+
+func (s *session) napSteps(until time.Time, step time.Duration) error {
+	s.sleep(true)
+	defer s.sleep(false)
+	for left := time.Until(until); left > 0 && s.link.Empty(); left = time.Until(until) {
+		if s.engine.Look(); !s.engine.Awaited() {
+			return nil
+		}
+		if err := s.doze(min(left, step)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // expect says when somebody's wait is expected to end.
@@ -204,12 +239,22 @@ func (s *session) expect() forecast.Plan {
 	return s.course.Expect()
 }
 
+// brief says that somebody waits for what is expected to end soon, and has sent nothing behind that.
+func (s *session) brief() bool {
+	return s.spin > 0 && runtime.NumCPU() > 1 && !s.link.Follows() && s.course.Brief()
+}
+
 // rest sleeps until there is a record, or for so long; −1: for ever.
 func (s *session) rest(most time.Duration) error {
 	s.sleep(true)
 	defer s.sleep(false)
 	s.engine.Park()
 	defer s.engine.Unpark()
+	return s.doze(most)
+}
+
+// doze sleeps on the link, which nobody else reads.
+func (s *session) doze(most time.Duration) error {
 	s.runDue()
 	waits, err := s.link.Flush()
 	if err != nil {

@@ -67,7 +67,7 @@ func TestBurstHasFewEvents(t *testing.T) {
 		e, d := newAsked(t, outOfOrder, Options{Submitters: true})
 		const count = 10 * quickRoom
 		for i := range count {
-			d.put(t, e, Command{More: true})
+			d.put(t, e, Command{})
 			if i%markEvery == 0 && !outOfOrder {
 				d.endAll()
 				e.Tick()
