@@ -26,13 +26,14 @@ const (
 	longestBrief = 100 * time.Microsecond // of what is polled for in any case
 	atOnce       = 8 * time.Microsecond   // behind a wake-up: what is heard of so soon was over before
 
-	// Glance is how long who waits polls before he asks whether he can sleep, and FirstLook how long who waits polls before he asks what is foreseen: a short wait would notice what that costs.
+	// Glance is how long who waits polls before he asks whether he can sleep, and FirstLook how long he does where he
+	// cannot: a short wait would notice what that costs.
 	Glance    = 3 * time.Microsecond
 	FirstLook = 20 * time.Microsecond
 
-	// A sleep is in steps of this at least, or of a small part of it, where there are cores enough. Behind a longer one a
-	// core is slow for a while: on an H100's machine a launch and what a program does until then took 45 µs behind a sleep
-	// of 1 ms, and 16 without; and its timer was three times as late.
+	// A sleep is in steps of this at least, or of a small part of it, where there are cores enough. Behind a longer one
+	// a core is slow for a while: on an H100's machine a launch and what a program does until then took 45 µs behind a
+	// sleep of 1 ms, and 16 without; and its timer was three times as late.
 	leastNap   = 250 * time.Microsecond
 	napParts   = 64
 	leastCores = 8

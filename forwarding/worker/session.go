@@ -202,8 +202,8 @@ func (s *session) idle() error {
 	return s.rest(-1)
 }
 
-// nap sleeps by a plan, or until there is a record. A driver behind submitters is not waited in meanwhile: NVIDIA's keeps
-// a core busy for each who waits. It is asked at every step.
+// nap sleeps by a plan, or until there is a record. A driver behind submitters is not waited in meanwhile: NVIDIA's
+// keeps a core busy for each who waits. It is asked at every step.
 func (s *session) nap(plan forecast.Plan) (err error) {
 	until := time.Now().Add(plan.Sleep)
 	if !s.submitters {

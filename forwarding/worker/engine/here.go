@@ -2,7 +2,7 @@ package engine
 
 // finishHere has the caller itself wait in the driver for a queue, and reports false if nobody should: where the end
 // is not foreseen to be near (Options.Brief), or somebody else waits. An NVIDIA driver's clFinish costs 2 µs less than
-// a marker, a flush and questions for its status; a step of a short kernel took 21 µs so on an H100, now 17.
+// a marker, a flush and questions for its status, which is 15 instead of 17 on an H100.
 func (e *Engine) finishHere(q *queue, request uint64) bool {
 	if e.opt.Brief == nil || q.outOfOrder || len(q.live) > 0 || e.urgent > 0 || e.all || !q.fresh || !e.opt.Brief() {
 		return false
