@@ -13,6 +13,7 @@ import (
 
 	"tendril/client"
 	"tendril/daemon/frontdoor"
+	"tendril/forwarding/clwire"
 	"tendril/ipc/wire"
 	"tendril/store"
 	"tendril/store/object"
@@ -89,9 +90,12 @@ func (d *daemon) ReserveDevice(_, worker, bytes uint64) error {
 	return nil
 }
 
-func (d *daemon) AttachSegment(_, worker, bytes uint64, _ object.Device, fd int) (uint64, error) {
+func (d *daemon) AttachSegment(_, worker, bytes uint64, device object.Device, fd int) (uint64, error) {
 	if worker != 3 {
 		return 0, fmt.Errorf("%w: worker %d", object.ErrNotFound, worker)
+	}
+	if !device.IsZero() {
+		return 1<<63 | clwire.AttachedDevice | 5, nil
 	}
 	return 1<<63 | 5, nil
 }
@@ -116,7 +120,7 @@ func (d *daemon) TellPeer(_ uint64, m wire.TellPeerRequest) {
 // start starts a daemon and begins a session with it.
 func start(t *testing.T) (*daemon, Control) {
 	t.Helper()
-	s, err := store.New(store.Options{CapacityBytes: 64 << 20})
+	s, err := store.New(store.Options{CapacityBytes: 64 << 20, Devices: gpus{}})
 	if err != nil {
 		t.Fatal(err)
 	}

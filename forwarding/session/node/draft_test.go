@@ -1,0 +1,97 @@
+package node
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/forwarding/clwire"
+	"tendril/store"
+	"tendril/store/object"
+	"tendril/tools/e2e/await"
+)
+
+const aGPU = "000102030405060708090a0b0c0d0e0f"
+
+// gpus has memory of GPUs that is memfds.
+type gpus struct{}
+
+func (gpus) Available() error { return nil }
+
+func (gpus) Allocate(_ store.Asker, _ object.Device, bytes uint64) (int, uint64, error) {
+	fd, err := unix.MemfdCreate("gpu", unix.MFD_CLOEXEC)
+	if err != nil {
+		return -1, 0, err
+	}
+	real := max((bytes+2<<20-1)/(2<<20), 1) * (2 << 20)
+	return fd, real, unix.Ftruncate(fd, int64(real))
+}
+
+func (gpus) Copy(store.Asker, store.Place, store.Place, uint64) error { return object.ErrUnsupported }
+func (gpus) Forget(int)                                               {}
+
+// TestDraft: an unsealed object in the memory of a GPU becomes one that others find, or goes.
+func TestDraft(t *testing.T) {
+	d, c := start(t)
+	o, err := c.DraftObject(3, aGPU, 1000, []byte("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Device != aGPU || !o.Draft || o.Size != 1000 || o.Segment&clwire.AttachedDevice == 0 {
+		t.Errorf("%+v", o)
+	}
+	seen, err := c.AttachObject(3, o.ID, "")
+	if err != nil || !seen.Draft || seen.Bytes != nil {
+		t.Fatalf("a draft of this session's own: %+v, %v", seen, err)
+	}
+	c.DetachObject(seen)
+	if err := c.PublishDraft(o, "result"); err != nil {
+		t.Fatal(err)
+	}
+	named, err := c.AttachObject(3, [16]byte{}, "result")
+	if err != nil || named.ID != o.ID || named.Draft || named.Device == "" {
+		t.Fatalf("%+v, %v", named, err)
+	}
+	c.DetachObject(named)
+	c.DetachObject(o) // the worker has used it
+	await.Until(t, "end of the references", func() bool { return d.store.Status().References == 0 })
+
+	held, err := c.DraftObject(3, aGPU, 1000, nil)
+	if err == nil {
+		err = c.PublishDraft(held, "")
+		c.DetachObject(held)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "one reference to what has no name", func() bool { return d.store.Status().References == 1 })
+	dropped, err := c.DraftObject(3, aGPU, 1000, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.DetachObject(dropped)
+	c.DropDraft(dropped)
+	await.Until(t, "end of the draft", func() bool { return d.store.Status().OpenObjects == 0 })
+}
+
+// TestDraftFails: what cannot be shown to its worker is not left behind.
+func TestDraftFails(t *testing.T) {
+	d, c := start(t)
+	if _, err := c.DraftObject(3, "no UUID", 1000, nil); !errors.Is(err, object.ErrInvalid) {
+		t.Errorf("a UUID that is none: %v", err)
+	}
+	if _, err := c.DraftObject(4, aGPU, 1000, nil); !errors.Is(err, object.ErrNotFound) {
+		t.Errorf("a worker that is none: %v", err)
+	}
+	await.Until(t, "end of the drafts", func() bool { return d.store.Status().OpenObjects == 0 })
+}
+
+// TestOthersWithoutACluster: a daemon that is in no cluster says so.
+func TestOthersWithoutACluster(t *testing.T) {
+	_, c := start(t)
+	if list, err := c.(*local).Others("program", time.Second); err == nil || list != nil {
+		t.Errorf("%v, %v", list, err)
+	}
+}
