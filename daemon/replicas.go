@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -29,6 +30,7 @@ const (
 type replicas struct {
 	mu     sync.Mutex
 	here   map[object.ID]ownedReplica // that the metadata listed here
+	fresh  []object.ID                // of here: not looked at yet
 	taking map[object.ID]*taking
 	noted  chan struct{} // has one where followReplicas is to look at here again
 }
@@ -59,6 +61,7 @@ func (r *replicas) note(id object.ID, tenant string, taken bool) {
 		taken = taken || old.taken
 	}
 	r.here[id] = ownedReplica{tenant, taken}
+	r.fresh = append(r.fresh, id)
 	select {
 	case r.noted <- struct{}{}:
 	default:
@@ -71,12 +74,27 @@ func (r *replicas) forget(id object.ID) {
 	delete(r.here, id)
 }
 
-func (r *replicas) list() map[object.ID]ownedReplica {
+// of gives what is noted of one; zero: nothing.
+func (r *replicas) of(id object.ID) ownedReplica {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	list := make(map[object.ID]ownedReplica, len(r.here))
-	for id, x := range r.here {
-		list[id] = x
+	return r.here[id]
+}
+
+// list gives what is here: all, or what came since the last list.
+func (r *replicas) list(all bool) map[object.ID]ownedReplica {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	fresh := r.fresh
+	r.fresh = nil
+	if all {
+		return maps.Clone(r.here)
+	}
+	list := make(map[object.ID]ownedReplica, len(fresh))
+	for _, id := range fresh {
+		if x, there := r.here[id]; there {
+			list[id] = x
+		}
 	}
 	return list
 }
@@ -219,13 +237,26 @@ func (d *Daemon) dropReplica(tenant string, id object.ID) error {
 	return ignoreNotFound(conn.Delete(id, ""))
 }
 
-// followReplicas does what the metadata asks of the replicas here, whenever it changed, or one more is here. It ends
-// with d.ctx.
+// lossMark tells one state of the metadata from a later one in which less is published, or has fewer replicas.
+type lossMark struct {
+	state  *fsm.State
+	losses uint64
+}
+
+func (d *Daemon) lossesNow() (x lossMark) {
+	d.meta.raft.View(func(s *fsm.State) { x = lossMark{s, s.Losses()} })
+	return x
+}
+
+// followReplicas does what the metadata asks of the replicas here: of all, whenever some object has lost one, else of
+// those that came. It ends with d.ctx.
 func (d *Daemon) followReplicas() {
-	for {
-		changed, began := d.meta.raft.Changed(), time.Now()
-		again := false
-		for id, x := range d.replicas.list() {
+	var seen lossMark
+	for again := false; ; {
+		changed, began, now := d.meta.raft.Changed(), time.Now(), d.lossesNow()
+		all := again || now != seen
+		seen, again = now, false
+		for id, x := range d.replicas.list(all) {
 			if err := d.followReplica(id, x); err != nil && d.ctx.Err() == nil {
 				d.log.WithError(err).WithField("object", id).Debug("a replica is not yet as the cluster wants it")
 				again = true
@@ -278,8 +309,10 @@ func (d *Daemon) followReplica(id object.ID, x ownedReplica) error {
 			return err
 		}
 	case published: // it is to be on other nodes only: nothing is deleted on the word of metadata that may be behind
-		if current, err := d.isUnlisted(id); err != nil || !current {
+		if current, err := d.isUnlisted(id); err != nil {
 			return err
+		} else if !current {
+			return errUnsure
 		}
 		if err := d.dropReplica(x.tenant, id); err != nil {
 			return err
@@ -292,6 +325,9 @@ func (d *Daemon) followReplica(id object.ID, x ownedReplica) error {
 	d.replicas.forget(id)
 	return nil
 }
+
+// errUnsure says that this node's copy of the metadata lists a replica no more, and the leader does not bear it out.
+var errUnsure = errors.New("the leader says otherwise than this node's copy of the metadata")
 
 func (d *Daemon) replicaState(id object.ID) (listed, published, deleted bool) {
 	d.meta.raft.View(func(s *fsm.State) {

@@ -288,7 +288,7 @@ func TestReplicaThatMayBeListed(t *testing.T) {
 		defer d.replicas.mu.Unlock()
 		return d.replicas.taking[id] != nil && d.replicas.taking[id].err != nil
 	})
-	if _, noted := d.replicas.list()[id]; !noted || !x.has(1, id) {
+	if _, noted := d.replicas.list(true)[id]; !noted || !x.has(1, id) {
 		t.Errorf("it is looked at again: %v; it is there: %v", noted, x.has(1, id))
 	}
 }

@@ -44,6 +44,7 @@ type bringings struct {
 	turns  int            // of all
 	change chan struct{}  // closed when a turn is free
 	copies map[object.ID]string
+	came   uint64               // copies, ever
 	rates  map[fsm.UUID]float64 // bytes a second from other nodes, a moving mean
 
 	follower *store.Follower // of copies; set before the front door opens
@@ -331,7 +332,7 @@ func holdHere(ctx context.Context, conn *store.Conn, id object.ID) error {
 // dropDamaged deletes what this node has of an object whose bytes here are damaged, where it came from other nodes and
 // one of them has it. A replica is listed here no more before: that one goes is otherwise the end of all.
 func (d *Daemon) dropDamaged(tenant string, id object.ID) error {
-	if !d.isCopy(id) && !d.replicas.list()[id].taken {
+	if !d.isCopy(id) && !d.replicas.of(id).taken {
 		return fmt.Errorf("%w: it was made at this node", object.ErrUnsupported)
 	}
 	for try := 0; ; try++ {
@@ -612,6 +613,7 @@ func (d *Daemon) noteCopy(o fsm.Object) {
 	b, id := d.bringing, object.ID(o.ID)
 	b.mu.Lock()
 	b.copies[id] = o.Tenant
+	b.came++
 	b.mu.Unlock()
 	if !b.follower.Add(id) {
 		b.forget(id)
@@ -658,19 +660,16 @@ func (d *Daemon) followCopies() {
 const leastRest = 10 * time.Millisecond
 
 // dropUnpublished deletes copies of what is published no longer, and lets go of what this node published itself,
-// whenever the metadata changed. It ends with d.ctx.
+// whenever the metadata has lost something, or a copy came. It ends with d.ctx.
 func (d *Daemon) dropUnpublished() {
+	var seen lossMark
+	var came uint64
 	for {
-		changed, began := d.meta.raft.Changed(), time.Now()
-		for id, tenant := range d.bringing.unpublished(d.isPublished) {
-			if err := d.dropCopy(tenant, id); err != nil && d.ctx.Err() == nil {
-				d.log.WithError(err).WithField("object", id).Warn("a copy of what is published no longer stays")
-			}
-			d.bringing.forget(id)
+		changed, began, now, copies := d.meta.raft.Changed(), time.Now(), d.lossesNow(), d.bringing.cameNow()
+		if now != seen || copies != came {
+			d.dropUnpublishedOnce()
 		}
-		for _, tenant := range d.published.names() {
-			d.published.review(tenant, d.isListedHere)
-		}
+		seen, came = now, copies
 		rest := time.NewTimer(max(leastRest, 4*time.Since(began)))
 		select {
 		case <-d.ctx.Done():
@@ -682,6 +681,25 @@ func (d *Daemon) dropUnpublished() {
 			return
 		case <-changed:
 		}
+	}
+}
+
+// cameNow counts the copies that ever came.
+func (b *bringings) cameNow() uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.came
+}
+
+func (d *Daemon) dropUnpublishedOnce() {
+	for id, tenant := range d.bringing.unpublished(d.isPublished) {
+		if err := d.dropCopy(tenant, id); err != nil && d.ctx.Err() == nil {
+			d.log.WithError(err).WithField("object", id).Warn("a copy of what is published no longer stays")
+		}
+		d.bringing.forget(id)
+	}
+	for _, tenant := range d.published.names() {
+		d.published.review(tenant, d.isListedHere)
 	}
 }
 

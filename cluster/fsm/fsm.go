@@ -81,6 +81,7 @@ type State struct {
 
 	nodeChanges uint64 // since this State was made: see NodeChanges
 	revocations uint64 // since this State was made: see Revocations
+	losses      uint64 // since this State was made: see Losses
 }
 
 // New makes the empty state.

@@ -177,6 +177,7 @@ func (d *Delete) apply(s *State, _ int64) Result {
 	s.unbind(nameKey{o.Tenant, o.Name})
 	o = s.edit(o)
 	o.Deleted = true
+	s.losses++
 	s.deleted++
 	s.noteWanted(o)
 	return done(s.filterReplicas(o, func(x Replica) bool { return x == d.Gone }))
@@ -225,8 +226,9 @@ func (s *State) addReplica(o *Object, r Replica) Result {
 	switch {
 	case i >= 0 && o.Replicas[i] == r:
 		return done(o.Epoch)
-	case i >= 0:
+	case i >= 0: // of an earlier run of its node
 		o = s.edit(o)
+		s.losses++
 		o.Replicas[i] = r
 	case len(o.Replicas) >= MaxReplicas:
 		return refuse(object.ErrFull, "object %s has %d replicas already", o.ID, MaxReplicas)
@@ -316,6 +318,7 @@ func (s *State) filterReplicas(o *Object, gone func(Replica) bool) uint64 {
 		return o.Epoch
 	}
 	o = s.edit(o)
+	s.losses++
 	o.Replicas = slices.DeleteFunc(o.Replicas, gone)
 	if len(o.Replicas) == 0 {
 		s.dropObject(o)

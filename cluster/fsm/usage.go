@@ -39,6 +39,7 @@ func (s *State) use(o *Object) {
 func (s *State) leave(o *Object) {
 	s.objects.remove(o.ID)
 	delete(s.wanted, o.ID)
+	s.losses++
 	x, y := s.usage[o.Tenant], o.usage()
 	if x.Objects == y.Objects {
 		delete(s.usage, o.Tenant)

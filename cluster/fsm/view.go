@@ -95,6 +95,9 @@ func (s *State) NodeChanges() uint64 { return s.nodeChanges }
 // Revocations is NodeChanges for certificates that are good no more.
 func (s *State) Revocations() uint64 { return s.revocations }
 
+// Losses is NodeChanges for objects that are published no longer, or have a replica less.
+func (s *State) Losses() uint64 { return s.losses }
+
 // Object finds a published object.
 func (s *State) Object(id UUID) (Object, bool) {
 	o := s.objects.get(id)

@@ -10,6 +10,7 @@ import (
 
 	"tendril/ipc"
 	"tendril/ipc/wire"
+	"tendril/store/object"
 )
 
 // Tenants take turns, however many of one wait.
@@ -181,5 +182,36 @@ func TestChecksumTakesTurns(t *testing.T) {
 		}
 		d.turns.pass()
 		turns++
+	}
+}
+
+// turnless is a cluster that looks whether who publishes has a turn.
+type turnless struct {
+	fakeCluster
+	srv  atomic.Pointer[Server]
+	free atomic.Int32 // turns, while one publishes
+}
+
+func (c *turnless) Publish(Peer, object.ID, string, bool) (uint64, error) {
+	t := c.srv.Load().turns
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c.free.Store(int32(t.free))
+	return 7, nil
+}
+
+// Who waits for the cluster has no turn: publications of many connections go into its log together.
+func TestPublishersHoldNoTurn(t *testing.T) {
+	cluster := &turnless{}
+	d := open(t, func(o *Options) { o.Cluster = cluster })
+	cluster.srv.Store(d.Server)
+	want := int32(newTurns().free)
+	p := d.dial(t).hello()
+	p.send(wire.Publish, 1, &wire.BindRequest{ID: object.NewID(), Name: "x"})
+	if _, err := p.receive(); err != nil {
+		t.Fatal(err)
+	}
+	if free := cluster.free.Load(); free != want {
+		t.Errorf("%d turns are free while one publishes, want all %d", free, want)
 	}
 }
