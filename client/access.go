@@ -5,6 +5,7 @@ import (
 	"crypto"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -42,7 +43,7 @@ func (c *Conn) Access() (*Access, error) {
 	}
 	defer k.recycle()
 	var m wire.AccessReply
-	if err := m.Decode(k.payload); err != nil {
+	if err := m.Decode(append([]byte(nil), k.payload...)); err != nil { // what is parsed below keeps the bytes
 		return nil, err
 	}
 	a := &Access{}
@@ -119,4 +120,18 @@ func (x *atNode) credentials(_ string, renew func([]byte) ([]byte, error)) (*cre
 func (x *atNode) tls(keys *credentials) *tls.Config {
 	v := &pki.Verifier{Authority: keys.authority, Now: time.Now}
 	return pki.NodeConfig(keys.ring.Certificate, v, x.node.ID.String(), pki.Protocol)
+}
+
+// Leases lists who has devices for itself alone, and who waits for some, at all nodes of the cluster that answer, as
+// JSON.
+func (c *Conn) Leases() (json.RawMessage, error) {
+	var raw json.RawMessage
+	err := c.query(wire.Leases, nil, &raw)
+	return raw, err
+}
+
+// EndLease ends a lease, and the sessions that use it: by its id or the beginning of that, or NODE/NUMBER for one of a
+// single node. Errors: object.ErrNotFound; object.ErrPermission where it is another tenant's.
+func (c *Conn) EndLease(name string) error {
+	return c.simple(wire.EndLease, &wire.EndLeaseRequest{Name: name})
 }

@@ -223,6 +223,7 @@ var repeatable = map[wire.Type]bool{
 	wire.GPUs:             true,
 	wire.ClusterStatus:    true,
 	wire.Access:           true,
+	wire.Leases:           true,
 	wire.CreateDevice:     true,
 	wire.GetDevice:        true,
 	wire.Place:            true,

@@ -72,6 +72,8 @@ type Daemon struct {
 	sessions       *sessions
 	leases         *leases.Table
 	accesses       accesses
+	wishes         *wishes
+	platforms      func(context.Context) ([]*workers.Platform, error) // pool's, but in tests
 	peering        *peering
 	meta           metadata
 	first          bool // a first start that has not made everything yet
@@ -124,6 +126,7 @@ func New(cfg Config, build Build, log logrus.FieldLogger) (*Daemon, error) {
 	d := &Daemon{
 		cfg: cfg, build: build, log: log, ctx: ctx, cancel: cancel,
 		reprobe: make(chan struct{}, 1), sessions: newSessions(), leases: leases.New(cfg.LeaseTime, time.Now),
+		wishes:  newWishes(),
 		peering: newPeering(), ready: func() {},
 		bringing: newBringings(), damaged: make(chan object.Damage, maxDamaged),
 		transferRate: transfer.NewRate(cfg.TransferRate),
@@ -132,6 +135,7 @@ func New(cfg Config, build Build, log logrus.FieldLogger) (*Daemon, error) {
 		replicas:  newReplicas(), holds: make(chan struct{}), pages: pageKeys{keys: map[[32]byte]pageKey{}},
 		dialNode: dialTCP,
 	}
+	d.platforms = func(ctx context.Context) ([]*workers.Platform, error) { return d.pool.Platforms(ctx) }
 	d.meta.init()
 	return d, nil
 }
@@ -579,6 +583,7 @@ func (d *Daemon) openDoor() error {
 		if d.cfg.LeaseTime > 0 {
 			d.joined.Go(d.endLeases)
 		}
+		d.joined.Go(d.tendLeases)
 	}
 	return err
 }

@@ -30,20 +30,12 @@ func (d *Daemon) lease(p frontdoor.Peer, o *clwire.SessionOptions, all []*worker
 		return nil, nil
 	case o.Lease.Token != "":
 		return d.leases.Join(o.Lease.Token, p.Tenant)
+	case o.Lease.Nodes && d.meta.now.Load().others():
+		return d.leaseOver(p, o)
 	}
-	selector, err := devices.ParseSelector(o.Selector)
+	keys, err := leasable(o.Selector, all)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", object.ErrInvalid, err)
-	}
-	s := clwire.Snapshot{}
-	for _, pl := range all {
-		s.Platforms = append(s.Platforms, pl.Snapshot)
-	}
-	var keys []string
-	for _, c := range selector.Select(&s) {
-		if key := deviceKey(all[c.Platform], c.Device); !slices.Contains(keys, key) {
-			keys = append(keys, key)
-		}
+		return nil, err
 	}
 	l, err := d.leases.Grant(leases.Request{Tenant: p.Tenant, Holder: p.Name, Devices: keys, Count: o.Lease.Count,
 		Ticket: o.Lease.Ticket})
@@ -53,12 +45,33 @@ func (d *Daemon) lease(p frontdoor.Peer, o *clwire.SessionOptions, all []*worker
 	return l, err
 }
 
+// leasable gives the keys of the devices that a selector matches, the best first.
+func leasable(text string, all []*workers.Platform) (keys []string, err error) {
+	selector, err := devices.ParseSelector(text)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", object.ErrInvalid, err)
+	}
+	s := clwire.Snapshot{}
+	for _, pl := range all {
+		s.Platforms = append(s.Platforms, pl.Snapshot)
+	}
+	for _, c := range selector.Select(&s) {
+		if key := deviceKey(all[c.Platform], c.Device); !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+	return keys, nil
+}
+
 // visible gives the platforms as a session sees them: what its lease has, or what nobody leases. A platform of which it
 // sees all is the node's own, whose workers may be warm.
 func (d *Daemon) visible(l *leases.Lease, all []*workers.Platform) (own []*workers.Platform, s clwire.Snapshot) {
 	s.Platforms = []clwire.PlatformSnapshot{}
 	if l != nil {
 		s.Lease = &clwire.LeaseSnapshot{Number: l.Number, Token: l.Token, Devices: len(l.Devices)}
+		if l.ID != "" {
+			s.Lease.Nodes = notNil(d.leaseNodes(l))
+		}
 	}
 	number := 0
 	for _, p := range all {

@@ -19,6 +19,7 @@ import (
 type network struct {
 	t        *testing.T
 	voteTime time.Duration // of the nodes
+	devices  int           // that each has, of a driver that is none
 
 	mu      sync.Mutex
 	nodes   map[string]int // by address
@@ -61,7 +62,12 @@ func (w *network) node(x *clusterOf, i int) {
 	w.mu.Lock()
 	w.nodes[c.Listen] = i
 	w.mu.Unlock()
-	d := x.ns.startWith(c, func(d *Daemon) { d.dialNode, d.voteTime = w.dial(i), w.voteTime })
+	d := x.ns.startWith(c, func(d *Daemon) {
+		d.dialNode, d.voteTime = w.dial(i), w.voteTime
+		if w.devices > 0 {
+			d.platforms = fakePlatforms(c.NodeName, w.devices)
+		}
+	})
 	conn, err := client.Dial(c.Socket)
 	if err != nil {
 		w.t.Fatal(err)

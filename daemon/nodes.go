@@ -278,21 +278,25 @@ const followPause = 20 * time.Millisecond
 // follow does what changes of the metadata ask of this node: who is revoked leaves, the address book is kept.
 func (d *Daemon) follow(m *membership) {
 	var state *fsm.State
-	var nodes, revocations uint64
+	var nodes, revocations, leases uint64
 	noted := false
 	for {
 		changed := m.raft.Changed()
-		var moved, revoked bool
+		var moved, revoked, leased bool
 		m.raft.View(func(s *fsm.State) {
 			moved = !noted || s != state || s.NodeChanges() != nodes
 			revoked = s != state || s.Revocations() != revocations
-			state, nodes, revocations = s, s.NodeChanges(), s.Revocations()
+			leased = s != state || s.LeaseChanges() != leases
+			state, nodes, revocations, leases = s, s.NodeChanges(), s.Revocations(), s.LeaseChanges()
 		})
 		if moved {
 			noted = d.noteNodes(m)
 		}
 		if revoked && d.meta.now.Load() == m {
 			d.endRevoked()
+		}
+		if leased && d.meta.now.Load() == m {
+			d.followLeases()
 		}
 		select {
 		case <-m.ctx.Done():

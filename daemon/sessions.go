@@ -106,6 +106,18 @@ func (t *sessions) of(l *leases.Lease) (ids []uint64) {
 	return ids
 }
 
+// numbered lists the sessions that use the lease with a number.
+func (t *sessions) numbered(lease uint64) (ids []uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for id, s := range t.byID {
+		if s.lease != nil && s.lease.Number == lease {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
 // away notes that a session waits for its client, or (zero) that it is back, at remote.
 func (t *sessions) away(id uint64, until time.Time, remote string) {
 	t.mu.Lock()
@@ -197,7 +209,7 @@ func (d *Daemon) OpenSession(p frontdoor.Peer, library string, options []byte) (
 			object.ErrVersion, maxVersionBytes, library, o.Protocol, d.build.Version, clwire.Version)
 	}
 	d.lookAgain()
-	platforms, err := d.pool.Platforms(d.ctx)
+	platforms, err := d.platforms(d.ctx)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -265,6 +277,9 @@ func (d *Daemon) CloseSession(id uint64) {
 	d.pool.ReleaseSession(id)
 	d.leases.Leave(id)
 	d.leases.Drop(s.lease)
+	if s.lease != nil && s.lease.ID != "" {
+		d.wishes.look()
+	}
 	d.peering.forget(id)
 	d.log.WithField("session", id).WithField("tenant", s.peer.Tenant).Info("session closed")
 }

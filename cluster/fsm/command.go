@@ -48,6 +48,9 @@ const (
 	TypeRenewCertificate  Type = 19
 	TypeSetReplicas       Type = 20
 	TypeDelete            Type = 21
+	TypePutLease          Type = 22
+	TypeEndLease          Type = 23
+	TypeEndLeases         Type = 24
 )
 
 // Command is one change to the metadata. The commands are the exported structs of this package that have these methods.
@@ -84,10 +87,13 @@ var commandTypes = []struct {
 	{TypeRenewCertificate, "RenewCertificate", func() Command { return new(RenewCertificate) }},
 	{TypeSetReplicas, "SetReplicas", func() Command { return new(SetReplicas) }},
 	{TypeDelete, "Delete", func() Command { return new(Delete) }},
+	{TypePutLease, "PutLease", func() Command { return new(PutLease) }},
+	{TypeEndLease, "EndLease", func() Command { return new(EndLease) }},
+	{TypeEndLeases, "EndLeases", func() Command { return new(EndLeases) }},
 }
 
 // Level says which commands this release knows: a node must know all that its cluster uses.
-const Level = uint16(TypeDelete)
+const Level = uint16(TypeEndLeases)
 
 // Encode makes a command's bytes. request makes it idempotent: the same request again, within the last MaxRequests
 // requests, changes nothing and gets the same result; the zero request is never remembered. Errors: ErrProtocol when a

@@ -1,9 +1,9 @@
 // Package fsm is the cluster's replicated state machine: pure data and a pure Apply.
 //
 // State holds what must survive and be the same on every node: nodes, devices, tenants, tokens (hashes of their
-// secrets), certificates, published objects with their names and replicas, policy. A Command changes it. Apply reads no
-// clock, draws no random number and lets no map's order show: the time comes in the command, stamped by the leader. The
-// same commands in the same order give the same state and the same results, byte for byte.
+// secrets), certificates, published objects with their names and replicas, policy, leases over nodes. A Command changes
+// it. Apply reads no clock, draws no random number and lets no map's order show: the time comes in the command, stamped
+// by the leader. The same commands in the same order give the same state and the same results, byte for byte.
 //
 // Each record carries an epoch that rises with each change; a command that was made of an older epoch is refused with
 // ErrBusy, and one from an incarnation of a node that runs no more with ErrPermission.
@@ -70,6 +70,7 @@ type State struct {
 	certificates map[UUID]*Certificate
 	objects      objectTable
 	policies     map[string]*Policy
+	leases       map[UUID]*Lease
 
 	names    map[nameKey]UUID  // derived from objects
 	ordered  nameList          // of names' keys
@@ -82,6 +83,8 @@ type State struct {
 	nodeChanges uint64 // since this State was made: see NodeChanges
 	revocations uint64 // since this State was made: see Revocations
 	losses      uint64 // since this State was made: see Losses
+
+	leaseChanges uint64 // since this State was made: see LeaseChanges
 }
 
 // New makes the empty state.
@@ -91,7 +94,7 @@ func New() *State {
 		tokens:       map[UUID]*Token{},
 		certificates: map[UUID]*Certificate{}, policies: map[string]*Policy{},
 		names: map[nameKey]UUID{}, wanted: map[UUID]struct{}{}, usage: map[string]Usage{},
-		requests: map[UUID]*request{},
+		requests: map[UUID]*request{}, leases: map[UUID]*Lease{},
 	}
 }
 

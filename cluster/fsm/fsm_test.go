@@ -59,6 +59,10 @@ func samples() []Command {
 		&RenewCertificate{uuid(9), cert},
 		&SetReplicas{uuid(5), "t", 3},
 		&Delete{uuid(5), "t", rep},
+		&PutLease{Lease{ID: uuid(6), Tenant: "t", Holder: "python3", Node: uuid(1), Incarnation: uuid(2), Count: 2,
+			Whole: true, Granted: true, Order: 3, Since: 4, Devices: []LeaseDevice{{uuid(1), "aa"}, {uuid(3), "bb"}}}},
+		&EndLease{uuid(6)},
+		&EndLeases{uuid(1), uuid(2)},
 	}
 }
 
@@ -420,6 +424,13 @@ func randomCommand(r *rand.Rand) Command {
 		return &SetReplicas{id(), "t", uint16(r.IntN(4))}
 	case TypeDelete:
 		return &Delete{id(), "t", rep()}
+	case TypePutLease:
+		return &PutLease{Lease{ID: id(), Tenant: name(), Node: id(), Incarnation: id(), Granted: r.IntN(2) == 0,
+			Devices: []LeaseDevice{{id(), name()}}}}
+	case TypeEndLease:
+		return &EndLease{id()}
+	case TypeEndLeases:
+		return &EndLeases{id(), id()}
 	}
 	return &Sweep{}
 }
@@ -504,6 +515,18 @@ func checkInvariants(t *testing.T, s *State) {
 				t.Fatalf("replica %+v of %+v", r, o)
 			}
 			seen[r.Node] = true
+		}
+	}
+	leased := map[LeaseDevice]bool{}
+	for _, l := range s.leases {
+		for _, d := range l.Devices {
+			if !l.Granted || leased[d] {
+				t.Fatalf("lease %+v: a device twice, or of one that waits", l)
+			}
+			leased[d] = true
+		}
+		if n := s.nodes[l.Node]; n == nil || n.Incarnation != l.Incarnation {
+			t.Fatalf("lease %+v of a node that does not run", l)
 		}
 	}
 	for k, d := range s.devices {

@@ -40,6 +40,7 @@ func (p *PutNode) apply(s *State, at int64) Result {
 		n.Joined = old.Joined
 		if old.Incarnation != n.Incarnation {
 			s.dropDevices(n.ID)
+			s.dropLeases(n.ID, n.Incarnation)
 		}
 	}
 	return r
@@ -67,6 +68,7 @@ func (r *RemoveNode) apply(s *State, at int64) Result {
 		return x
 	}
 	s.dropDevices(r.Node)
+	s.dropLeases(r.Node, UUID{})
 	s.dropReplicas(func(x Replica) bool { return x.Node == r.Node })
 	for _, c := range s.certificates {
 		if c.Role == RoleNode && c.Tenant == NodeTenant(r.Node) && c.Revoked == 0 {

@@ -16,12 +16,12 @@ import (
 //
 //	0          8         16                32
 //	| "TDRLFSM1" | version | body bytes      | body … | SHA-256 of all before
-//	| 8 bytes    | u64 = 2 | u64             |        | 32 bytes
+//	| 8 bytes    | u64 = 3 | u64             |        | 32 bytes
 //
-// Version 1, which is read as well, has objects without Wanted and Deleted.
+// Two older versions are read as well: 2 has no leases, and 1 has objects without Wanted and Deleted, too.
 const (
 	snapshotMagic   = "TDRLFSM1"
-	snapshotVersion = 2
+	snapshotVersion = 3
 	oldestSnapshot  = 1 // that is read
 	snapshotHeader  = 24
 	// MaxSnapshotBytes bounds what Restore reads.
@@ -40,6 +40,7 @@ type snapshotBody struct {
 	objects      []*Object
 	policies     []Policy
 	requests     []request
+	leases       []Lease
 }
 
 func (b *snapshotBody) walk(c *codec) {
@@ -61,6 +62,9 @@ func (b *snapshotBody) walk(c *codec) {
 	})
 	list(c, &b.policies, MaxPolicies, (*Policy).walk)
 	list(c, &b.requests, MaxRequests, (*request).walk)
+	if b.version >= 3 {
+		list(c, &b.leases, MaxLeases, (*Lease).walk)
+	}
 }
 
 // Frozen is a state as it was at a moment. Commands may go on meanwhile.
@@ -75,7 +79,8 @@ func (s *State) Freeze() *Frozen { return s.frozen(s.objects.freeze()) }
 
 func (s *State) frozen(objects *objectTable) *Frozen {
 	f := &Frozen{body: snapshotBody{version: snapshotVersion, now: s.now, nodes: s.Nodes(), devices: s.Devices(),
-		tenants: s.Tenants(), tokens: s.Tokens(), certificates: s.Certificates(), policies: s.Policies()},
+		tenants: s.Tenants(), tokens: s.Tokens(), certificates: s.Certificates(), policies: s.Policies(),
+		leases: sorted(s.leases, compareUUID)},
 		objects: objects}
 	for _, r := range s.order {
 		f.body.requests = append(f.body.requests, *r)
@@ -100,7 +105,7 @@ func (f *Frozen) Encode() ([]byte, error) {
 		return nil, c.err
 	}
 	copy(c.buf, snapshotMagic)
-	binary.LittleEndian.PutUint64(c.buf[8:], snapshotVersion)
+	binary.LittleEndian.PutUint64(c.buf[8:], b.version)
 	binary.LittleEndian.PutUint64(c.buf[16:], uint64(len(c.buf)-snapshotHeader))
 	sum := sha256.Sum256(c.buf)
 	return append(c.buf, sum[:]...), nil
@@ -161,7 +166,8 @@ func (b *snapshotBody) state() (*State, error) {
 		fill(s.tenants, b.tenants, func(t *Tenant) string { return t.Name }, cmp.Compare[string]) &&
 		fill(s.tokens, b.tokens, func(t *Token) UUID { return t.ID }, compareUUID) &&
 		fill(s.certificates, b.certificates, func(c *Certificate) UUID { return c.Serial }, compareUUID) &&
-		fill(s.policies, b.policies, func(p *Policy) string { return p.Key }, cmp.Compare[string])
+		fill(s.policies, b.policies, func(p *Policy) string { return p.Key }, cmp.Compare[string]) &&
+		fill(s.leases, b.leases, func(l *Lease) UUID { return l.ID }, compareUUID)
 	for i := range b.requests {
 		r := &b.requests[i]
 		ok = ok && !r.id.IsZero() && s.requests[r.id] == nil

@@ -144,7 +144,7 @@ func (s *State) Counts() map[string]int {
 	return map[string]int{"nodes": len(s.nodes), "devices": len(s.devices), "tenants": len(s.tenants),
 		"tokens":       len(s.tokens),
 		"certificates": len(s.certificates), "objects": s.objects.size() - s.deleted, "deleted": s.deleted, "policies": len(s.policies),
-		"requests": len(s.requests)}
+		"requests": len(s.requests), "leases": len(s.leases)}
 }
 
 func find[K comparable, T any](m map[K]*T, key K) (T, bool) {

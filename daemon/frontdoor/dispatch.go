@@ -213,6 +213,12 @@ var rows = map[wire.Type]row{
 	wire.BackupCluster:  {admin: true, local: true, maxPayload: 0, handle: on((*connection).backupCluster)},
 	wire.ClusterStatus:  {maxPayload: 0, handle: on((*connection).clusterStatus)},
 	wire.Access:         {maxPayload: 0, handle: on((*connection).access)},
+	wire.TakeDevices: {node: true, maxPayload: idBytes + 5 + 2 + 64 + stringMax,
+		handle: on((*connection).takeDevices)},
+	wire.KeepDevices: {node: true, maxPayload: idBytes + 2 + wire.MaxTakenDevices*(2+256),
+		handle: on((*connection).keepDevices)},
+	wire.Leases:   {maxPayload: 0, handle: on((*connection).leases)},
+	wire.EndLease: {mutates: true, maxPayload: stringMax, handle: on((*connection).endLease)},
 }
 
 // What follows makes a row's handle or answer of a method that gets the request decoded.

@@ -42,6 +42,14 @@ type Nodes interface {
 	BackupCluster() ([]byte, error)
 	// Access gives p what it needs to come in at the cluster's other nodes. It may take seconds.
 	Access(p Peer) (wire.AccessReply, error)
+	// TakeDevices gives another node's lease devices of this one, as far as they are free. It may take seconds.
+	TakeDevices(m wire.TakeDevicesRequest) (wire.TakeDevicesReply, error)
+	// KeepDevices takes what is not named from it again. It waits for nobody.
+	KeepDevices(m wire.KeepDevicesRequest) error
+	// Leases lists the cluster's leases as p may see them, or to another node this one's, as JSON.
+	Leases(p Peer) ([]byte, error)
+	// EndLease ends a lease that p may end. It may take seconds.
+	EndLease(p Peer, name string) error
 	// ClusterStatus describes the cluster as JSON.
 	ClusterStatus() ([]byte, error)
 }
@@ -127,6 +135,27 @@ func (c *connection) access(f *ipc.Frame, _ none) error {
 	return c.forNodes(f, 0, func(nodes Nodes) (ipc.Payload, error) {
 		reply, err := nodes.Access(c.peerNow())
 		return long(reply.Append(nil)), err
+	})
+}
+
+func (c *connection) takeDevices(f *ipc.Frame, m wire.TakeDevicesRequest) error {
+	return c.forNodes(f, len(m.Selector), func(nodes Nodes) (ipc.Payload, error) {
+		reply, err := nodes.TakeDevices(m)
+		return &reply, err
+	})
+}
+
+func (c *connection) keepDevices(f *ipc.Frame, m wire.KeepDevicesRequest) error {
+	return c.forNodes(f, 0, func(nodes Nodes) (ipc.Payload, error) { return nil, nodes.KeepDevices(m) })
+}
+
+func (c *connection) leases(f *ipc.Frame, _ none) error {
+	return c.forNodes(f, 0, func(nodes Nodes) (ipc.Payload, error) { return longOf(nodes.Leases(c.peerNow())) })
+}
+
+func (c *connection) endLease(f *ipc.Frame, m wire.EndLeaseRequest) error {
+	return c.forNodes(f, 0, func(nodes Nodes) (ipc.Payload, error) {
+		return nil, nodes.EndLease(c.peerNow(), m.Name)
 	})
 }
 

@@ -4,6 +4,9 @@
 // those of a lease whose longest time is over. Sessions without a lease share the devices that are not leased. Table is
 // the whole: a pure table in memory, with the clock it is given.
 //
+// A lease over several nodes has a part here, which is taken and ended as the cluster's metadata says (parts.go). This
+// node alone decides who has its devices, so that no device is leased twice, whatever the others know.
+//
 // First come, first served: who waits has a ticket, and comes back with it. A place in the line is kept for as long as
 // Patience after its owner asked last, so one that died holds nobody up for longer. As long as somebody waits for a
 // device, nobody who comes later gets it, shared or alone.
@@ -37,11 +40,16 @@ type Request struct {
 	Devices []string // keys of those that would do, the best first, each once
 	Count   int      // of them; 0: all
 	Ticket  string   // of the place in the line; "": who cannot be served now does not wait
+
+	// Of a lease over nodes: its identifier, what sessions join it with, and its place among such leases.
+	ID, Token string
+	Order     uint64
 }
 
 // Lease is some devices that one tenant has. It is immutable but for its sessions.
 type Lease struct {
 	Number  uint64
+	ID      string // of a lease over nodes, of which this is the part here; "": it is of this node alone
 	Token   string // who knows it may join
 	Tenant  string
 	Holder  string
@@ -49,7 +57,17 @@ type Lease struct {
 	Since   time.Time
 	Until   time.Time // its longest time is over; zero: it has none
 
-	uses int // sessions, guarded by Table.mu
+	uses  int  // sessions, and the record of a lease over nodes; guarded by Table.mu
+	home  bool // of a lease over nodes: its program is this node's; guarded by Table.mu
+	ended bool // of a lease over nodes: its record is gone; guarded by Table.mu
+}
+
+// sessions counts those that use it. Table.mu is held.
+func (l *Lease) sessions() int {
+	if l.ID != "" && !l.ended {
+		return l.uses - 1
+	}
+	return l.uses
 }
 
 // Has reports whether a device is among the lease's. A nil lease has none.
@@ -143,6 +161,9 @@ func (t *Table) placeLocked(r *Request) int {
 	}); i >= 0 {
 		return i
 	}
+	if i := slices.IndexFunc(t.line, func(w *waiter) bool { return r.Order > 0 && w.Order > r.Order }); i >= 0 {
+		return i // leases over nodes have one order at all nodes, so that no two wait for each other
+	}
 	return len(t.line)
 }
 
@@ -152,7 +173,7 @@ func (t *Table) waitLocked(r Request, place int) error {
 		return nil
 	}
 	now := t.now()
-	if place < len(t.line) {
+	if place < len(t.line) && t.line[place].Ticket == r.Ticket && t.line[place].Tenant == r.Tenant {
 		w := t.line[place]
 		w.Request, w.asked = r, now
 		return nil
@@ -167,7 +188,7 @@ func (t *Table) waitLocked(r Request, place int) error {
 		return fmt.Errorf("%w: tenant %s waits for leases in %d places, which are all it may have", object.ErrLimit,
 			r.Tenant, waits)
 	}
-	t.line = append(t.line, &waiter{r, now, now})
+	t.line = slices.Insert(t.line, place, &waiter{r, now, now})
 	return nil
 }
 
@@ -206,7 +227,7 @@ func (t *Table) Join(token, tenant string) (*Lease, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, l := range t.leases {
-		if l.Token == token && l.Tenant == tenant && !l.over(t.now()) {
+		if l.Token == token && l.Tenant == tenant && !l.ended && !l.over(t.now()) {
 			l.uses++
 			return l, nil
 		}
@@ -235,9 +256,16 @@ func (t *Table) Drop(l *Lease) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if l.uses--; l.uses == 0 {
-		t.leases = slices.DeleteFunc(t.leases, func(x *Lease) bool { return x == l })
+	t.dropLocked(l)
+}
+
+// dropLocked is Drop. It reports whether the lease has ended.
+func (t *Table) dropLocked(l *Lease) bool {
+	if l.uses--; l.uses > 0 {
+		return false
 	}
+	t.leases = slices.DeleteFunc(t.leases, func(x *Lease) bool { return x == l })
+	return true
 }
 
 // Share notes that a session without a lease uses devices from now on, until Leave. ErrBusy: one is leased, or somebody
@@ -302,10 +330,13 @@ func (t *Table) forgetLocked() {
 
 // Status is one lease in `tendril leases`, or one who waits.
 type Status struct {
-	Number   uint64    `json:"number,omitempty"` // 0: it waits
+	ID       string    `json:"id,omitempty"`     // of a lease over nodes
+	Number   uint64    `json:"number,omitempty"` // of a lease of one node; 0: it waits
+	Node     string    `json:"node,omitempty"`   // whose it is, or where the program of a lease over nodes is
 	Tenant   string    `json:"tenant"`
 	Holder   string    `json:"holder,omitempty"` // its program, which its own tenant and an administrator see
 	Devices  []string  `json:"devices"`          // UUIDs; of one who waits, those that would do
+	Nodes    []string  `json:"nodes,omitempty"`  // of a lease over nodes: where each of Devices is
 	Count    int       `json:"count"`            // devices that it has, or wants
 	Since    time.Time `json:"since"`            // it has them, or waits
 	Until    time.Time `json:"until,omitzero"`   // its longest time is over
@@ -319,17 +350,17 @@ func (t *Table) List() (list []Status) {
 	defer t.mu.Unlock()
 	t.forgetLocked()
 	for _, l := range t.leases {
-		list = append(list, Status{Number: l.Number, Tenant: l.Tenant, Holder: l.Holder,
+		list = append(list, Status{ID: l.ID, Number: l.Number, Tenant: l.Tenant, Holder: l.Holder,
 			Devices: slices.Clone(l.Devices), Count: len(l.Devices), Since: l.Since, Until: l.Until,
-			Sessions: l.uses})
+			Sessions: l.sessions()})
 	}
 	for i, w := range t.line {
 		count := w.Count
 		if count == 0 {
 			count = len(w.Devices)
 		}
-		list = append(list, Status{Tenant: w.Tenant, Holder: w.Holder, Devices: slices.Clone(w.Devices), Count: count,
-			Since: w.since, Place: i + 1})
+		list = append(list, Status{ID: w.ID, Tenant: w.Tenant, Holder: w.Holder, Devices: slices.Clone(w.Devices),
+			Count: count, Since: w.since, Place: i + 1})
 	}
 	return list
 }

@@ -16,7 +16,9 @@ type Snapshot struct {
 type LeaseSnapshot struct {
 	Number  uint64 `json:"number"`
 	Token   string `json:"token"`   // with it other sessions of the tenant use the lease, too
-	Devices int    `json:"devices"` // how many it has
+	Devices int    `json:"devices"` // how many it has here
+	// of a lease over nodes: identifiers of the other nodes where it has some; nil: it is of this node alone
+	Nodes []string `json:"nodes,omitzero"`
 }
 
 // PlatformSnapshot is one native platform, as its driver answered a probe.
@@ -252,6 +254,8 @@ type LeaseOptions struct {
 	Count  int    `json:"count,omitempty"`  // devices; 0: all that match
 	Ticket string `json:"ticket,omitempty"` // of a place in the line, the client's random text; "": it does not wait
 	Token  string `json:"token,omitempty"`  // of a lease that is there, in place of the others
+	Nodes  bool   `json:"nodes,omitempty"`  // devices of all nodes of the cluster will do
+	Whole  bool   `json:"whole,omitempty"`  // with Count 0: all that match of one node, whichever it is
 }
 
 // MaxLeaseText bounds a ticket and a token, in bytes.

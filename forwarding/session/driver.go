@@ -1,6 +1,7 @@
 package session
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -232,6 +233,9 @@ func (d *Driver) connectLocked() error {
 	if err != nil {
 		return fmt.Errorf("TENDRIL_LEASE: %w", err)
 	}
+	if lease != nil {
+		lease.Nodes = d.cfg.Nodes
+	}
 	servers := d.cfg.Servers
 	if len(servers) == 0 {
 		servers = []Server{{Dial: d.cfg.Dial}}
@@ -270,12 +274,21 @@ func (d *Driver) connectedPlatforms() []*Platform {
 func (d *Driver) joinOthersLocked(first opened, selector *devices.Selector) error {
 	with, ok := first.control.(node.InCluster)
 	var lease *clwire.LeaseOptions
+	if at := first.snapshot.Lease; at != nil {
+		lease = &clwire.LeaseOptions{Token: at.Token}
+		ok = ok && len(at.Nodes) > 0
+	}
 	if !ok {
 		return nil
 	}
 	others, err := with.Others(d.cfg.Program, d.cfg.Silence)
 	if err != nil {
 		return fmt.Errorf("the other nodes of the cluster: %w", err)
+	}
+	if lease != nil {
+		others = slices.DeleteFunc(others, func(n node.Other) bool {
+			return !slices.Contains(first.snapshot.Lease.Nodes, hex.EncodeToString(n.ID[:]))
+		})
 	}
 	found := make([]opened, len(others))
 	var opening sync.WaitGroup

@@ -41,8 +41,8 @@ const maxSpin = time.Second
 //	TENDRIL_PEERS    off: contexts that span workers use no links between these
 //	TENDRIL_KERNEL_TIME, TENDRIL_BUILD_TIME  how long one command may run on its device, and one
 //	                 build, such as 10s: beyond it the worker is ended. The daemon's own limits hold all the same
-//	TENDRIL_LEASE    devices for this program alone: how many of those that match, "all", or "token:" and the token
-//	                 of a lease that is there (tendril lease)
+//	TENDRIL_LEASE    devices for this program alone: how many of those that match, "all", "node" for all of one
+//	                 node, or "token:" and the token of a lease that is there (tendril lease)
 //	TENDRIL_LEASE_WAIT  how long it waits for them: seconds, or "block"; default: not at all
 //	TENDRIL_WORKER   1 inside a worker: no platform
 func FromEnv(getenv func(string) string) Config {

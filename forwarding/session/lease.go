@@ -17,8 +17,8 @@ import (
 // leasePoll is how often a program that waits for a lease asks again. Its place in the line is kept far longer.
 const leasePoll = 500 * time.Millisecond
 
-// ParseLease reads what TENDRIL_LEASE takes: a number of devices, "all", or "token:" and the token of a lease that is
-// there. "": nil, no lease.
+// ParseLease reads what TENDRIL_LEASE takes: a number of devices, "all", "node" for all of one node, or "token:" and
+// the token of a lease that is there. "": nil, no lease.
 func ParseLease(text string) (*clwire.LeaseOptions, error) {
 	token, named := strings.CutPrefix(text, "token:")
 	n, err := strconv.ParseUint(text, 10, 12)
@@ -27,12 +27,14 @@ func ParseLease(text string) (*clwire.LeaseOptions, error) {
 		return nil, nil
 	case text == "all":
 		return &clwire.LeaseOptions{}, nil
+	case text == "node":
+		return &clwire.LeaseOptions{Whole: true}, nil
 	case named && token != "" && len(token) <= clwire.MaxLeaseText:
 		return &clwire.LeaseOptions{Token: token}, nil
 	case err == nil && n > 0:
 		return &clwire.LeaseOptions{Count: int(n)}, nil
 	}
-	return nil, fmt.Errorf("%q: want a number of devices from 1 on, all, or token: and a lease's token", text)
+	return nil, fmt.Errorf("%q: want a number of devices from 1 on, all, node, or token: and a lease's token", text)
 }
 
 // LeaseWait reads TENDRIL_LEASE_WAIT: seconds, or "block" for as long as it takes. Anything else: not at all.

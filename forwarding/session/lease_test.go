@@ -13,7 +13,8 @@ import (
 )
 
 func TestParseLease(t *testing.T) {
-	for text, want := range map[string]string{"1": "{1  }", "12": "{12  }", "all": "{0  }", "token:abc": "{0  abc}"} {
+	for text, want := range map[string]string{"1": "{1   false false}", "12": "{12   false false}",
+		"all": "{0   false false}", "node": "{0   false true}", "token:abc": "{0  abc false false}"} {
 		if o, err := ParseLease(text); err != nil || fmt.Sprint(*o) != want {
 			t.Errorf("%q: %v, %v", text, o, err)
 		}

@@ -428,6 +428,21 @@ func (m *DialPeerRequest) Decode(b []byte) error {
 	return r.End(object.ErrProtocol, "DialPeerRequest")
 }
 
+// Append appends the payload: str16 name.
+func (m *EndLeaseRequest) Append(b []byte) []byte {
+	b = field.AppendText(b, m.Name)
+	return b
+}
+
+// Decode reads a whole payload.
+func (m *EndLeaseRequest) Decode(b []byte) error {
+	r := field.Read(b)
+	if p := r.Take(2, "name"); p != nil {
+		m.Name = string(r.Take(int(binary.LittleEndian.Uint16(p)), "name"))
+	}
+	return r.End(object.ErrProtocol, "EndLeaseRequest")
+}
+
 // Append appends the payload: 16 bytes token, 32 bytes secretHash, str16 name, bytes32 request.
 func (m *EnrollRequest) Append(b []byte) []byte {
 	b = append(b, m.Token[:]...)
@@ -745,6 +760,36 @@ func (m *JoinRequest) Decode(b []byte) error {
 		m.Request = r.Take(int(binary.LittleEndian.Uint32(p)), "request")
 	}
 	return r.End(object.ErrProtocol, "JoinRequest")
+}
+
+// Append appends the payload: 16 bytes lease, u16 × (str16 key) devices.
+func (m *KeepDevicesRequest) Append(b []byte) []byte {
+	b = append(b, m.Lease[:]...)
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(m.Devices)))
+	for i := range m.Devices {
+		e := &m.Devices[i]
+		b = field.AppendText(b, e.Key)
+	}
+	return b
+}
+
+// Decode reads a whole payload.
+func (m *KeepDevicesRequest) Decode(b []byte) error {
+	r := field.Read(b)
+	if p := r.Take(18, "lease to devices"); p != nil {
+		copy(m.Lease[:], p[0:])
+		n := int(binary.LittleEndian.Uint16(p[16:]))
+		if r.Count(n, MaxTakenDevices, 2, "devices") {
+			m.Devices = slices.Grow(m.Devices[:0], n)[:n]
+			for i := range m.Devices {
+				e := &m.Devices[i]
+				if p := r.Take(2, "key"); p != nil {
+					e.Key = string(r.Take(int(binary.LittleEndian.Uint16(p)), "key"))
+				}
+			}
+		}
+	}
+	return r.End(object.ErrProtocol, "KeepDevicesRequest")
 }
 
 // Append appends the payload: 32 bytes secret, u32 millis.
@@ -1830,6 +1875,65 @@ func (m *SweepReply) Decode(b []byte) error {
 	return r.End(object.ErrProtocol, "SweepReply")
 }
 
+// Append appends the payload: u32 matching, u16 × (str16 key) devices, str16 why.
+func (m *TakeDevicesReply) Append(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint32(b, m.Matching)
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(m.Devices)))
+	for i := range m.Devices {
+		e := &m.Devices[i]
+		b = field.AppendText(b, e.Key)
+	}
+	b = field.AppendText(b, m.Why)
+	return b
+}
+
+// Decode reads a whole payload.
+func (m *TakeDevicesReply) Decode(b []byte) error {
+	r := field.Read(b)
+	if p := r.Take(6, "matching to devices"); p != nil {
+		m.Matching = binary.LittleEndian.Uint32(p)
+		n := int(binary.LittleEndian.Uint16(p[4:]))
+		if r.Count(n, MaxTakenDevices, 2, "devices") {
+			m.Devices = slices.Grow(m.Devices[:0], n)[:n]
+			for i := range m.Devices {
+				e := &m.Devices[i]
+				if p := r.Take(2, "key"); p != nil {
+					e.Key = string(r.Take(int(binary.LittleEndian.Uint16(p)), "key"))
+				}
+			}
+		}
+	}
+	if p := r.Take(2, "why"); p != nil {
+		m.Why = string(r.Take(int(binary.LittleEndian.Uint16(p)), "why"))
+	}
+	return r.End(object.ErrProtocol, "TakeDevicesReply")
+}
+
+// Append appends the payload: 16 bytes lease, u32 count, bool wait, str16 token selector.
+func (m *TakeDevicesRequest) Append(b []byte) []byte {
+	b = append(b, m.Lease[:]...)
+	b = binary.LittleEndian.AppendUint32(b, m.Count)
+	b = append(b, field.Bit(m.Wait))
+	b = field.AppendText(b, m.Token)
+	b = field.AppendText(b, m.Selector)
+	return b
+}
+
+// Decode reads a whole payload.
+func (m *TakeDevicesRequest) Decode(b []byte) error {
+	r := field.Read(b)
+	if p := r.Take(23, "lease to token"); p != nil {
+		copy(m.Lease[:], p[0:])
+		m.Count = binary.LittleEndian.Uint32(p[16:])
+		m.Wait = r.Bool(uint32(p[20]), "wait")
+		m.Token = string(r.Take(int(binary.LittleEndian.Uint16(p[21:])), "token"))
+	}
+	if p := r.Take(2, "selector"); p != nil {
+		m.Selector = string(r.Take(int(binary.LittleEndian.Uint16(p)), "selector"))
+	}
+	return r.End(object.ErrProtocol, "TakeDevicesRequest")
+}
+
 // Append appends the payload: u16 format.
 func (m *TakeoverReply) Append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint16(b, m.Format)
@@ -2086,4 +2190,8 @@ var typeNames = map[Type]string{
 	Place:            "Place",
 	Replicate:        "Replicate",
 	Access:           "Access",
+	TakeDevices:      "TakeDevices",
+	KeepDevices:      "KeepDevices",
+	Leases:           "Leases",
+	EndLease:         "EndLease",
 }

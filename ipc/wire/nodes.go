@@ -6,6 +6,7 @@ import "tendril/store/object"
 const (
 	MaxNodeAddresses = 64   // nodes in a JoinReply
 	MaxAccessNodes   = 1024 // nodes in an AccessReply
+	MaxTakenDevices  = 256  // of one node
 )
 
 // JoinRequest shows a token of role node: its sender wants to be a member of the cluster.
@@ -124,4 +125,44 @@ type AccessReply struct {
 	Certificate []byte          // of a client of the program's tenant, DER
 	Key         []byte          // PKCS #8, DER
 	Nodes       []NodeAddresses `wire:"max=MaxAccessNodes"` // the others that answer
+}
+
+// TakeDevicesRequest wants devices of a node for a lease that the metadata has.
+//
+//wire:payload TakeDevices
+type TakeDevicesRequest struct {
+	Lease    object.ID
+	Count    uint32 // the most that it takes; 0: all that match, or none
+	Wait     bool   // the lease keeps its place in the node's line
+	Token    string // with which sessions join it
+	Selector string
+}
+
+// TakeDevicesReply is what the lease has of the node now.
+//
+//wire:payload re TakeDevices
+type TakeDevicesReply struct {
+	Matching uint32        // devices that would do
+	Devices  []NamedDevice `wire:"max=MaxTakenDevices"`
+	Why      string        // it does not have more
+}
+
+// NamedDevice is a device as its node calls it in leases.
+type NamedDevice struct {
+	Key string
+}
+
+// KeepDevicesRequest takes all other devices of a node from a lease that waits.
+//
+//wire:payload KeepDevices
+type KeepDevicesRequest struct {
+	Lease   object.ID
+	Devices []NamedDevice `wire:"max=MaxTakenDevices"`
+}
+
+// EndLeaseRequest ends a lease.
+//
+//wire:payload EndLease
+type EndLeaseRequest struct {
+	Name string // its id, or the id's beginning; NODE/NUMBER
 }

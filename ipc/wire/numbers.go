@@ -115,6 +115,10 @@ const (
 	Place            Type = 185 // 16 bytes id, str16 name policy
 	Replicate        Type = 186 // 16 bytes id, str16 name, u16 wanted, str16 to from, bool move
 	Access           Type = 190 // nothing → 16 bytes node, bytes32 authority certificate key, u16 × (16 bytes …
+	TakeDevices      Type = 191 // 16 bytes lease, u32 count, bool wait, str16 token selector → u32 matching, u16 …
+	KeepDevices      Type = 192 // 16 bytes lease, u16 × (str16 key) devices
+	Leases           Type = 193
+	EndLease         Type = 194 // str16 name
 )
 
 // Numbers of replies.

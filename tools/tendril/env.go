@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -46,7 +47,7 @@ func (o *launchOptions) flags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&o.nodes, "nodes", false,
 		"the devices of all nodes of the cluster, in one platform unless --platforms says otherwise")
 	cmd.Flags().StringVar(&o.lease, "lease", "",
-		"devices for this program alone until it ends: how many of those that match, or all. Without --wait, it sees none if they are not free")
+		"devices for this program alone until it ends: how many of those that match, all, or node for all of one node. Without --wait, it sees none if they are not free")
 	waitFlag(cmd, &o.wait)
 	cmd.Flags().StringVar(&o.publish, "publish", "",
 		"make the buffer that the program reads back last an object of this name")
@@ -155,6 +156,7 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	o.nodes = o.nodes || os.Getenv("TENDRIL_NODES") == "1"
 	snap, sockets, err := c.snapshotOf(servers, o.nodes)
 	if err != nil {
 		return nil, err

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"tendril/client"
-	"tendril/daemon"
 	"tendril/daemon/leases"
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
@@ -20,9 +21,9 @@ import (
 	"tendril/store/object"
 )
 
-const leaseLong = `Lease devices of this node for a program of any kind: no other program gets them through Tendril until this one has
-ended. OpenCL programs that it starts with tendril run use the leased devices, and no others. CUDA programs
-see the leased GPUs alone (CUDA_VISIBLE_DEVICES; none, if no GPU is leased).
+const leaseLong = `Lease devices of this node, or with --nodes of all nodes of the cluster, for a program of any kind: no other
+program gets them through Tendril until this one has ended. OpenCL programs that it starts with tendril run use the
+leased devices, and no others. CUDA programs see the leased GPUs alone (CUDA_VISIBLE_DEVICES; none, if no GPU is leased).
 
 Devices that other programs use or lease are not free. Without --wait the command then fails and says who has them. With
 --wait it waits for them: first come, first served. To lease devices for one OpenCL program alone, use tendril run
@@ -31,10 +32,12 @@ Devices that other programs use or lease are not free. Without --wait the comman
 const leaseExample = `  tendril lease -- tendril run -- ./program                # one device, whichever is free
   tendril lease -n 2 --device type=gpu --wait -- python3 train.py
   tendril lease -n all -- bash                             # the whole node
+  tendril lease --nodes -n 4 --wait -- tendril run -- ./program   # of all nodes of the cluster
   tendril leases                                           # who has what, and who waits`
 
 func (c *cli) leaseVerb() *cobra.Command {
 	var count, device, wait string
+	var nodes bool
 	cmd := &cobra.Command{
 		Use:     "lease [flags] -- PROGRAM [ARGS…]",
 		Short:   "Run a program with devices for itself alone",
@@ -47,10 +50,11 @@ func (c *cli) leaseVerb() *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error { return c.lease(count, device, wait, args) },
+		RunE: func(_ *cobra.Command, args []string) error { return c.lease(count, device, wait, nodes, args) },
 	}
 	cmd.Flags().SetInterspersed(false) // what follows PROGRAM is PROGRAM's
-	cmd.Flags().StringVarP(&count, "count", "n", "1", "how many devices, or all that match")
+	cmd.Flags().StringVarP(&count, "count", "n", "1", "how many devices, all that match, or node: all of one node")
+	cmd.Flags().BoolVar(&nodes, "nodes", false, "devices of all nodes of the cluster will do; their programs use them as with tendril run --nodes")
 	cmd.Flags().StringVar(&device, "device", "", deviceHelp)
 	waitFlag(cmd, &wait)
 	return cmd
@@ -62,15 +66,16 @@ func waitFlag(cmd *cobra.Command, wait *string) {
 	cmd.Flags().Lookup("wait").NoOptDefVal = "block"
 }
 
-func (c *cli) lease(count, device, wait string, args []string) error {
+func (c *cli) lease(count, device, wait string, nodes bool, args []string) error {
 	program, err := runnable(args[0])
 	if err != nil {
 		return err
 	}
 	want, err := session.ParseLease(count)
 	if err != nil || want == nil || want.Token != "" {
-		return usagef("--count %q: want a number of devices from 1 on, or all", count)
+		return usagef("--count %q: want a number of devices from 1 on, all, or node", count)
 	}
+	want.Nodes = nodes
 	patience, err := leaseWait(wait)
 	if err != nil {
 		return err
@@ -153,7 +158,12 @@ func leaseEnv(snap *clwire.Snapshot) map[string]string {
 	if len(gpus) == 0 {
 		gpus = []string{"NoDevFiles"}
 	}
+	over := ""
+	if snap.Lease.Nodes != nil {
+		over = "1"
+	}
 	return map[string]string{
+		"TENDRIL_NODES":        over,
 		"TENDRIL_LEASE":        "token:" + snap.Lease.Token,
 		"TENDRIL_DEVICES":      "", // the lease says which
 		"CUDA_VISIBLE_DEVICES": strings.Join(gpus, ","),
@@ -161,44 +171,83 @@ func leaseEnv(snap *clwire.Snapshot) map[string]string {
 }
 
 func (c *cli) leasesVerb() *cobra.Command {
-	return c.jsonFlag(&cobra.Command{
+	cmd := c.jsonFlag(&cobra.Command{
 		Use:   "leases",
 		Short: "List the leases of devices, and who waits for one",
-		Long: "List the leases of this node's devices, and then who waits for one, in their order. An administrator ends a lease\n" +
-			"with its sessions: tendril session kill.",
-		Example: "  tendril leases\n  tendril leases --json",
+		Long: "List the leases of all nodes of the cluster that answer, and who waits for one: those of one node (NODE/NUMBER) in\n" +
+			"that node's order, then those over nodes in the cluster's.",
+		Example: "  tendril leases\n  tendril leases --json\n  tendril leases end a/3    # and the sessions that use it",
 		GroupID: "opencl",
 		Args:    cobra.NoArgs,
 		RunE: c.asking(func(conn *client.Conn, _ []string) error {
-			s, err := nodeStatus(conn)
+			list, err := leasesOf(conn)
 			if err != nil {
 				return err
 			}
 			if c.json {
-				if s.Leases == nil {
-					s.Leases = []leases.Status{}
-				}
-				return c.printJSON(s.Leases)
+				return c.printJSON(list)
 			}
-			if len(s.Leases) == 0 {
-				c.say("No device of this node is leased, and nobody waits for one.")
+			if len(list) == 0 {
+				c.say("No device is leased, and nobody waits for one.")
 				return nil
 			}
-			return table(c.term.out, c.term.screen, leaseHead, leaseRows(s))
+			return table(c.term.out, c.term.screen, leaseHead, leaseRows(list))
 		}),
 	})
+	cmd.AddCommand(c.leasesEndVerb())
+	return cmd
+}
+
+func (c *cli) leasesEndVerb() *cobra.Command {
+	return &cobra.Command{
+		Use:   "end LEASE",
+		Short: "End a lease, and the sessions that use it",
+		Long: "End a lease, and the sessions that use it: NODE/NUMBER for one of a single node, or an id, or its beginning, for one\n" +
+			"over nodes, as tendril leases shows them. Root and the daemon's own user may end anyone's, others their own.",
+		Example: "  tendril leases end a/3\n  tendril leases end 5f0c1d",
+		Args:    cobra.ExactArgs(1),
+		RunE:    c.asking(func(conn *client.Conn, args []string) error { return conn.EndLease(args[0]) }),
+	}
+}
+
+// leasesOf asks for the cluster's leases.
+func leasesOf(conn *client.Conn) (list []leases.Status, err error) {
+	raw, err := conn.Leases()
+	if err == nil {
+		err = json.Unmarshal(raw, &list)
+	}
+	if list == nil {
+		list = []leases.Status{}
+	}
+	return list, err
 }
 
 const leaseHead = "LEASE | TENANT | SINCE | COUNT | SESSIONS? | PROGRAM? | DEVICES??"
 
-func leaseRows(s daemon.Status) (rows [][]string) {
-	for _, x := range s.Leases {
+func leaseRows(list []leases.Status) (rows [][]string) {
+	for _, x := range list {
 		name, sessions := fmt.Sprint(x.Number), strconv.Itoa(x.Sessions)
+		if x.Node != "" {
+			name = fmt.Sprintf("%s/%d", plain(x.Node), x.Number)
+		}
+		if x.ID != "" {
+			name = x.ID[:min(len(x.ID), shortLease)]
+		}
 		if x.Place > 0 {
 			name, sessions = fmt.Sprintf("waits, %d.", x.Place), "-"
+			if x.ID != "" {
+				name = fmt.Sprintf("%s waits, %d.", x.ID[:min(len(x.ID), shortLease)], x.Place)
+			}
+		}
+		where := slices.Clone(x.Devices)
+		for i := range x.Nodes {
+			where[i] = plain(x.Nodes[i]) + ":" + where[i]
 		}
 		rows = append(rows, []string{name, x.Tenant, since(x.Since), strconv.Itoa(x.Count), sessions, orDash(x.Holder),
-			strings.Join(x.Devices, ", ")})
+			strings.Join(where, ", ")})
 	}
 	return rows
 }
+
+// shortLease is how many digits of a lease's id are shown.
+const shortLease = 12

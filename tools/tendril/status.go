@@ -98,7 +98,7 @@ func (c *cli) leaseSection(s daemon.Status) error {
 	if len(s.Leases) == 0 {
 		return nil
 	}
-	return c.section("leases", leaseHead, leaseRows(s))
+	return c.section("leases", leaseHead, leaseRows(s.Leases))
 }
 
 // hiddenSection shows which devices the node has and does not offer, where there are any.

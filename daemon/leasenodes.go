@@ -1,0 +1,552 @@
+package daemon
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"tendril/cluster/fsm"
+	"tendril/cluster/pki"
+	"tendril/daemon/frontdoor"
+	"tendril/daemon/leases"
+	"tendril/forwarding/clwire"
+	"tendril/ipc/wire"
+	"tendril/store/object"
+)
+
+// Leases of devices of several nodes. The record is in the metadata: it says who came first, and without it no node
+// keeps devices for a lease. Who has a device its node alone decides (daemon/leases).
+
+// Times of leases over nodes.
+const (
+	leaseAskTime = 3 * time.Second // for one node to give devices, or to say why not
+	recordTime   = 2 * time.Second // for a node to learn of a record that another one has just made
+	leaseRounds  = 3               // that who does not wait asks, where others ask in the same moment
+)
+
+// wishes are the leases over nodes that programs of this node wait for, and those whose record is to end.
+type wishes struct {
+	mu     sync.Mutex // a leaf
+	asked  map[fsm.UUID]time.Time
+	ending map[fsm.UUID]bool
+	more   chan struct{} // something is to end; capacity 1
+}
+
+func newWishes() *wishes {
+	return &wishes{asked: map[fsm.UUID]time.Time{}, ending: map[fsm.UUID]bool{}, more: make(chan struct{}, 1)}
+}
+
+// note says that somebody waits for a lease.
+func (w *wishes) note(id fsm.UUID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.asked[id] = time.Now()
+}
+
+// done says that nobody waits for it any more; end: its record is to go.
+func (w *wishes) done(id fsm.UUID, end bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.asked, id)
+	if end {
+		w.ending[id] = true
+		w.look()
+	}
+}
+
+// look has tendLeases look at once.
+func (w *wishes) look() {
+	select {
+	case w.more <- struct{}{}:
+	default:
+	}
+}
+
+// due lists the records that are to go, those among them that nobody has asked for any more.
+func (w *wishes) due() []fsm.UUID {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id, at := range w.asked {
+		if time.Since(at) > leases.Patience {
+			delete(w.asked, id)
+			w.ending[id] = true
+		}
+	}
+	return slices.Collect(maps.Keys(w.ending))
+}
+
+// gone says that a record is no more.
+func (w *wishes) gone(id fsm.UUID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.ending, id)
+}
+
+// leaseOver gives a program of this node a lease of devices of all nodes.
+func (d *Daemon) leaseOver(p frontdoor.Peer, o *clwire.SessionOptions) (*leases.Lease, error) {
+	m := d.meta.now.Load()
+	ctx, cancel := context.WithTimeout(m.ctx, proposeTime)
+	defer cancel()
+	rec, err := d.wish(ctx, m, p, o.Lease)
+	if err != nil {
+		return nil, fmt.Errorf("a lease over nodes: %w; leases of this node alone (without --nodes) need no other node", err)
+	}
+	wait := o.Lease.Ticket != ""
+	secret := leaseToken()
+	got, err := d.collect(ctx, m, rec, secret, o.Selector, wait)
+	for i := 1; i < leaseRounds && !wait && errors.Is(err, object.ErrBusy); i++ { // others may ask in the same moment
+		time.Sleep(time.Duration(20+int(rec.ID[0])%60) * time.Millisecond)
+		got, err = d.collect(ctx, m, rec, secret, o.Selector, wait)
+	}
+	if err != nil {
+		if !wait || !errors.Is(err, object.ErrBusy) {
+			d.wishes.done(rec.ID, true)
+		}
+		return nil, err
+	}
+	rec.Granted, rec.Devices = true, got
+	_, err = m.propose(ctx, &fsm.PutLease{Lease: rec})
+	if err != nil {
+		d.wishes.done(rec.ID, true)
+		return nil, err
+	}
+	d.wishes.done(rec.ID, false)
+	l := d.leases.Open(leases.Request{ID: rec.ID.String(), Token: secret, Tenant: rec.Tenant, Holder: rec.Holder})
+	if _, there := d.leaseRecord(rec.ID); !there {
+		d.leases.Drop(l)
+		d.leases.End(l.ID)
+		return nil, fmt.Errorf("%w: the lease was ended as soon as it had begun", object.ErrNotFound)
+	}
+	d.log.WithField("lease", rec.ID).WithField("tenant", p.Tenant).WithField("devices", len(got)).Info("leased over nodes")
+	return l, nil
+}
+
+// leaseToken is 128 random bits, in hexadecimal digits.
+func leaseToken() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // it does not fail: crypto/rand
+	return hex.EncodeToString(b[:])
+}
+
+// wish enters a lease in the metadata, where it then waits in its place, or finds it there.
+func (d *Daemon) wish(ctx context.Context, m *membership, p frontdoor.Peer, o *clwire.LeaseOptions) (fsm.Lease, error) {
+	rec := fsm.Lease{ID: fsm.UUID(object.NewID()), Tenant: p.Tenant, Holder: clip(p.Name), Node: d.meta.node,
+		Incarnation: d.meta.incarnation, Count: uint32(o.Count), Whole: o.Whole}
+	if o.Ticket != "" {
+		sum := sha256.Sum256([]byte(p.Tenant + "\x00" + o.Ticket))
+		copy(rec.ID[:], sum[:])
+	}
+	d.wishes.note(rec.ID)
+	if old, there := d.leaseRecord(rec.ID); there {
+		return old, nil
+	}
+	if _, err := m.propose(ctx, &fsm.PutLease{Lease: rec}); err != nil {
+		d.wishes.done(rec.ID, true) // it may have been done all the same
+		return rec, err
+	}
+	if entered, there := d.leaseRecord(rec.ID); there {
+		return entered, nil
+	}
+	return rec, fmt.Errorf("%w: the lease was ended while it waited", object.ErrNotFound)
+}
+
+func (d *Daemon) leaseRecord(id fsm.UUID) (rec fsm.Lease, there bool) {
+	d.meta.raft.View(func(s *fsm.State) { rec, there = s.Lease(id) })
+	return rec, there
+}
+
+// collect takes what a lease wants, at this node first. Where the nodes do not have enough that is free, it takes
+// nothing: ErrBusy says who has it, ErrNoDevice that there is not as much.
+func (d *Daemon) collect(ctx context.Context, m *membership, rec fsm.Lease, token, selector string,
+	wait bool) (got []fsm.LeaseDevice, err error) {
+	ask := wire.TakeDevicesRequest{Lease: object.ID(rec.ID), Wait: wait, Token: token, Selector: selector}
+	var reasons []string
+	var taken []fsm.UUID
+	matching := uint32(0)
+	nodes := append([]wire.NodeAddresses{{Node: object.ID(d.meta.node), Name: d.identity.Name}},
+		d.othersAnswering(m)...)
+	for _, n := range nodes {
+		if ask.Count = 0; rec.Count > 0 {
+			ask.Count = rec.Count - uint32(len(got))
+		}
+		reply, err := d.takeAt(ctx, m, fsm.UUID(n.Node), ask)
+		if err != nil {
+			reasons = append(reasons, fmt.Sprintf("node %s: %v", n.Name, err))
+			continue
+		}
+		if matching += reply.Matching; reply.Why != "" {
+			reasons = append(reasons, fmt.Sprintf("node %s: %s", n.Name, reply.Why))
+		}
+		if len(reply.Devices) > 0 {
+			taken = append(taken, fsm.UUID(n.Node))
+		}
+		for _, x := range reply.Devices {
+			got = append(got, fsm.LeaseDevice{Node: fsm.UUID(n.Node), Key: x.Key})
+		}
+		if rec.Count > 0 && uint32(len(got)) >= rec.Count || rec.Whole && len(got) > 0 {
+			return got, nil
+		}
+	}
+	if !rec.Whole && rec.Count == 0 && matching > 0 && uint32(len(got)) == matching {
+		return got, nil
+	}
+	for _, node := range taken {
+		d.keepAt(ctx, m, node, rec.ID)
+	}
+	if matching < max(1, rec.Count) {
+		return nil, fmt.Errorf("%w: devices to lease: %d wanted, and %d of all nodes that answer match; see: tendril devices --nodes",
+			object.ErrNoDevice, max(1, rec.Count), matching)
+	}
+	return nil, fmt.Errorf("%w: %d of the devices wanted are free: %s", object.ErrBusy, len(got),
+		strings.Join(reasons, "; "))
+}
+
+func (d *Daemon) takeAt(ctx context.Context, m *membership, node fsm.UUID,
+	ask wire.TakeDevicesRequest) (reply wire.TakeDevicesReply, err error) {
+	if node == d.meta.node {
+		return d.TakeDevices(ask)
+	}
+	ctx, cancel := context.WithTimeout(ctx, leaseAskTime)
+	defer cancel()
+	b, err := m.links.ask(ctx, node, wire.TakeDevices, &ask)
+	if err == nil {
+		err = reply.Decode(b)
+	}
+	return reply, err
+}
+
+// keepAt takes all devices of a node from a lease that waits. Where the node cannot be told, it learns from the
+// metadata what becomes of the lease.
+func (d *Daemon) keepAt(ctx context.Context, m *membership, node, lease fsm.UUID) {
+	none := wire.KeepDevicesRequest{Lease: object.ID(lease)}
+	if node == d.meta.node {
+		_ = d.KeepDevices(none) // it waits for nobody, and does not fail
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, leaseAskTime)
+	defer cancel()
+	if _, err := m.links.ask(ctx, node, wire.KeepDevices, &none); err != nil {
+		d.log.WithError(err).WithField("lease", lease).Debug("a node cannot be told that a lease goes on waiting")
+	}
+}
+
+// TakeDevices implements frontdoor.Nodes.
+func (d *Daemon) TakeDevices(ask wire.TakeDevicesRequest) (reply wire.TakeDevicesReply, err error) {
+	id := fsm.UUID(ask.Lease)
+	rec, err := d.awaitLease(id)
+	if err != nil {
+		return reply, err
+	}
+	platforms, err := d.platforms(d.ctx)
+	if err != nil {
+		return reply, err
+	}
+	keys, err := leasable(ask.Selector, platforms)
+	if err != nil {
+		return reply, err
+	}
+	keys = keys[:min(len(keys), wire.MaxTakenDevices)]
+	reply.Matching = uint32(len(keys))
+	devices, why, err := d.leases.Take(leases.Request{ID: id.String(), Token: ask.Token, Tenant: rec.Tenant,
+		Holder: rec.Holder, Devices: keys, Count: int(ask.Count), Order: rec.Order}, ask.Wait)
+	if err != nil {
+		return reply, err
+	}
+	if _, there := d.leaseRecord(id); !there { // it ended meanwhile, and nobody else would end this
+		d.endPart(id)
+		return reply, fmt.Errorf("%w: the lease has ended", object.ErrNotFound)
+	}
+	for _, key := range devices {
+		reply.Devices = append(reply.Devices, wire.NamedDevice{Key: key})
+	}
+	reply.Why = clip(why)
+	return reply, nil
+}
+
+// awaitLease waits until this node knows of a lease's record.
+func (d *Daemon) awaitLease(id fsm.UUID) (fsm.Lease, error) {
+	late := time.NewTimer(recordTime)
+	defer late.Stop()
+	for {
+		changed := d.meta.raft.Changed()
+		if rec, there := d.leaseRecord(id); there {
+			return rec, nil
+		}
+		select {
+		case <-changed:
+		case <-late.C:
+			return fsm.Lease{}, fmt.Errorf("%w: this node knows of no such lease, or not yet", object.ErrNotFound)
+		case <-d.ctx.Done():
+			return fsm.Lease{}, fmt.Errorf("%w: the daemon ends", object.ErrBusy)
+		}
+	}
+}
+
+// KeepDevices implements frontdoor.Nodes.
+func (d *Daemon) KeepDevices(m wire.KeepDevicesRequest) error {
+	var keys []string
+	for _, x := range m.Devices {
+		keys = append(keys, x.Key)
+	}
+	d.leases.Keep(fsm.UUID(m.Lease).String(), keys)
+	return nil
+}
+
+// followLeases makes this node's parts of leases over nodes what the metadata says.
+func (d *Daemon) followLeases() {
+	all, _ := d.leases.Parts()
+	for _, text := range all {
+		id, err := parseUUID(text)
+		if err != nil {
+			continue
+		}
+		rec, there := d.leaseRecord(id)
+		if !there {
+			d.endPart(id)
+			continue
+		}
+		if rec.Granted {
+			var keys []string
+			for _, x := range rec.Devices {
+				if x.Node == d.meta.node {
+					keys = append(keys, x.Key)
+				}
+			}
+			d.leases.Settle(text, keys)
+		}
+	}
+}
+
+// endPart ends what a lease over nodes has here, and its sessions.
+func (d *Daemon) endPart(id fsm.UUID) {
+	l := d.leases.End(id.String())
+	if l == nil {
+		return
+	}
+	d.log.WithField("lease", id).WithField("tenant", l.Tenant).Info("a lease over nodes has ended: so do its sessions")
+	for _, session := range d.sessions.of(l) {
+		_ = d.door.Load().EndSession(session) // it may have ended meanwhile
+	}
+}
+
+// tendLeases ends records of leases over nodes until the daemon ends: those of this node's programs that have ended,
+// and where this node leads, those of nodes that do not answer.
+func (d *Daemon) tendLeases() {
+	tick := time.NewTicker(leaseLook)
+	defer tick.Stop()
+	for {
+		select {
+		case <-d.ctx.Done():
+			return
+		case <-tick.C:
+		case <-d.wishes.more:
+		}
+		d.followLeases()
+		_, abandoned := d.leases.Parts()
+		for _, text := range abandoned {
+			if id, err := parseUUID(text); err == nil {
+				d.leases.End(text) // its devices here are free at once
+				d.wishes.done(id, true)
+			}
+		}
+		d.endRecords()
+		d.endLeasesOfSilent()
+	}
+}
+
+func (d *Daemon) endRecords() {
+	for _, id := range d.wishes.due() {
+		_, err := d.propose(&fsm.EndLease{ID: id})
+		if err != nil && !errors.Is(err, object.ErrNotFound) {
+			d.log.WithError(err).Debug("cannot end a lease over nodes yet")
+			return // all need the same leader
+		}
+		d.wishes.gone(id)
+	}
+}
+
+func (d *Daemon) endLeasesOfSilent() {
+	m := d.meta.now.Load()
+	if !m.raft.Leads() {
+		return
+	}
+	silent := map[fsm.UUID]fsm.UUID{}
+	m.raft.View(func(s *fsm.State) {
+		for _, l := range s.Leases() {
+			silent[l.Node] = l.Incarnation
+		}
+	})
+	for node, incarnation := range silent {
+		if d.answers(node) {
+			continue
+		}
+		_, err := d.propose(&fsm.EndLeases{Node: node, Incarnation: incarnation})
+		d.log.WithField("node", node).WithError(err).Warn("a node does not answer: the leases of its programs are ended")
+	}
+}
+
+// leaseNodes lists the other nodes where a lease has devices, or had when this node's part was opened.
+func (d *Daemon) leaseNodes(l *leases.Lease) (list []string) {
+	id, err := parseUUID(l.ID)
+	if err != nil {
+		return nil
+	}
+	rec, _ := d.leaseRecord(id)
+	for _, x := range rec.Devices {
+		if x.Node != d.meta.node && !slices.Contains(list, x.Node.String()) {
+			list = append(list, x.Node.String())
+		}
+	}
+	return list
+}
+
+// Leases implements frontdoor.Nodes.
+func (d *Daemon) Leases(p frontdoor.Peer) ([]byte, error) {
+	if p.Role == pki.Node {
+		return json.Marshal(d.ownLeases())
+	}
+	list := d.allLeases()
+	for i := range list {
+		if !p.Admin && list[i].Tenant != p.Tenant {
+			list[i].Holder = ""
+		}
+	}
+	return json.Marshal(notNil(list))
+}
+
+func (d *Daemon) ownLeases() []leases.Status {
+	list := notNil(d.leases.List())
+	for i := range list {
+		list[i].Node = d.identity.Name
+	}
+	return list
+}
+
+// allLeases asks all nodes that answer, and the metadata.
+func (d *Daemon) allLeases() []leases.Status {
+	m := d.meta.now.Load()
+	ctx, cancel := context.WithTimeout(m.ctx, leaseAskTime)
+	defer cancel()
+	others := d.othersAnswering(m)
+	found := make([][]leases.Status, len(others))
+	var asked sync.WaitGroup
+	for i, n := range others {
+		asked.Go(func() {
+			b, err := m.links.ask(ctx, fsm.UUID(n.Node), wire.Leases, nil)
+			if err == nil {
+				err = json.Unmarshal(b, &found[i])
+			}
+			if err != nil {
+				d.log.WithError(err).WithField("node", n.Name).Debug("cannot ask a node for its leases")
+			}
+		})
+	}
+	asked.Wait()
+	var list []leases.Status
+	sessions := map[string]int{}
+	for _, x := range append(d.ownLeases(), slices.Concat(found...)...) {
+		if x.ID == "" {
+			list = append(list, x)
+		}
+		sessions[x.ID] += x.Sessions
+	}
+	over := d.leasesOver()
+	for i := range over {
+		over[i].Sessions = sessions[over[i].ID]
+	}
+	return append(list, over...)
+}
+
+// leasesOver lists the leases over nodes, those that wait in their order.
+func (d *Daemon) leasesOver() (list []leases.Status) {
+	d.meta.raft.View(func(s *fsm.State) {
+		place := 0
+		name := func(id fsm.UUID) string {
+			if n, ok := s.Node(id); ok {
+				return n.Name
+			}
+			return id.String()
+		}
+		for _, l := range s.Leases() {
+			x := leases.Status{ID: l.ID.String(), Node: name(l.Node), Tenant: l.Tenant, Holder: l.Holder,
+				Devices: []string{}, Count: int(l.Count), Since: at(l.Since)}
+			for _, y := range l.Devices {
+				x.Devices, x.Nodes = append(x.Devices, y.Key), append(x.Nodes, name(y.Node))
+			}
+			if l.Granted {
+				x.Count = len(l.Devices)
+			} else {
+				place++
+				x.Place = place
+			}
+			list = append(list, x)
+		}
+	})
+	return list
+}
+
+// leastLeaseID is how many digits of a lease's id are enough.
+const leastLeaseID = 4
+
+// EndLease implements frontdoor.Nodes.
+func (d *Daemon) EndLease(p frontdoor.Peer, name string) error {
+	if p.Role != pki.User && p.Role != pki.Node {
+		return fmt.Errorf("%w: role %v ends no lease", object.ErrPermission, p.Role)
+	}
+	var found []leases.Status
+	for _, x := range d.allLeases() {
+		of := x.ID != "" && len(name) >= leastLeaseID && strings.HasPrefix(x.ID, name)
+		if of || x.ID == "" && x.Number > 0 && name == fmt.Sprintf("%s/%d", x.Node, x.Number) {
+			found = append(found, x)
+		}
+	}
+	switch {
+	case len(found) == 0:
+		return fmt.Errorf("%w: no lease %.80q: see tendril leases", object.ErrNotFound, name)
+	case len(found) > 1:
+		return fmt.Errorf("%w: %d leases begin with %.80q: write more of it", object.ErrInvalid, len(found), name)
+	case !p.Admin && p.Role != pki.Node && found[0].Tenant != p.Tenant:
+		return fmt.Errorf("%w: lease %s is of another tenant: its node's administrator may end it", object.ErrPermission,
+			name)
+	}
+	x := found[0]
+	d.log.WithField("lease", name).WithField("tenant", x.Tenant).WithField("by", p.Tenant).Info("a lease is ended on request")
+	if x.ID != "" {
+		id, err := parseUUID(x.ID)
+		if err == nil {
+			_, err = d.propose(&fsm.EndLease{ID: id})
+		}
+		return err
+	}
+	return d.endLeaseAt(x)
+}
+
+// endLeaseAt ends a lease of one node.
+func (d *Daemon) endLeaseAt(x leases.Status) error {
+	if x.Node == d.identity.Name {
+		for _, session := range d.sessions.numbered(x.Number) {
+			_ = d.door.Load().EndSession(session) // it may have ended meanwhile
+		}
+		return nil
+	}
+	m := d.meta.now.Load()
+	ctx, cancel := context.WithTimeout(m.ctx, leaseAskTime)
+	defer cancel()
+	for _, n := range d.othersAnswering(m) {
+		if n.Name == x.Node {
+			_, err := m.links.ask(ctx, fsm.UUID(n.Node), wire.EndLease,
+				&wire.EndLeaseRequest{Name: fmt.Sprintf("%s/%d", x.Node, x.Number)})
+			return err
+		}
+	}
+	return fmt.Errorf("%w: node %s does not answer", object.ErrBusy, x.Node)
+}

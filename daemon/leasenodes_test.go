@@ -1,0 +1,348 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"tendril/client"
+	"tendril/daemon/leases"
+	"tendril/daemon/workers"
+	"tendril/forwarding/clwire"
+	"tendril/store/object"
+	"tendril/tools/e2e/await"
+)
+
+// fakePlatforms is a platform of n devices, called NODE-0 and so on.
+func fakePlatforms(node string, n int) func(context.Context) ([]*workers.Platform, error) {
+	p := &workers.Platform{}
+	for i := range n {
+		p.Snapshot.Devices = append(p.Snapshot.Devices, clwire.DeviceSnapshot{UUID: fmt.Sprintf("%s.%d", node, i)})
+	}
+	return func(context.Context) ([]*workers.Platform, error) { return []*workers.Platform{p}, nil }
+}
+
+// lessee is a program with sessions at one or more nodes.
+type lessee struct {
+	sessions []lesseeSession
+}
+
+type lesseeSession struct {
+	conn    *client.Conn
+	devices []string
+}
+
+// lives reports whether the daemon has not ended the session.
+func (s lesseeSession) lives() bool {
+	_, _, err := s.conn.WorkerFate(0)
+	return errors.Is(err, object.ErrNotFound)
+}
+
+func (l *lessee) close() {
+	for _, s := range l.sessions {
+		s.conn.Close()
+	}
+}
+
+func (l *lessee) devices() (list []string) {
+	for _, s := range l.sessions {
+		list = append(list, s.devices...)
+	}
+	return list
+}
+
+// leaseAt opens a session with a lease at a daemon, and at the other nodes where the lease has devices.
+func leaseAt(t testing.TB, d *Daemon, o clwire.LeaseOptions) (*lessee, error) {
+	t.Helper()
+	conn, err := client.Dial(d.cfg.Socket)
+	if err != nil {
+		return nil, err
+	}
+	l := &lessee{}
+	snap, err := l.open(conn, o)
+	if err != nil {
+		return nil, err
+	}
+	if len(snap.Lease.Nodes) == 0 {
+		return l, nil
+	}
+	access, err := conn.Access()
+	if err != nil {
+		l.close()
+		return nil, err
+	}
+	for _, n := range access.Nodes {
+		if !strings.Contains(fmt.Sprint(snap.Lease.Nodes), n.ID.String()) {
+			continue
+		}
+		far, err := access.DialNode(n, client.Options{})
+		if err == nil {
+			_, err = l.open(far, clwire.LeaseOptions{Token: snap.Lease.Token})
+		}
+		if err != nil {
+			l.close()
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// open opens a session and notes its devices; it closes the connection where it fails.
+func (l *lessee) open(conn *client.Conn, o clwire.LeaseOptions) (snap clwire.Snapshot, err error) {
+	options, err := json.Marshal(clwire.SessionOptions{Protocol: clwire.Version, Lease: &o})
+	if err == nil {
+		var raw []byte
+		if _, raw, err = conn.OpenSession("test", options); err == nil {
+			err = json.Unmarshal(raw, &snap)
+		}
+	}
+	if err != nil {
+		conn.Close()
+		return snap, err
+	}
+	s := lesseeSession{conn: conn}
+	for _, p := range snap.Platforms {
+		for _, x := range p.Devices {
+			s.devices = append(s.devices, x.UUID)
+		}
+	}
+	l.sessions = append(l.sessions, s)
+	return snap, nil
+}
+
+func allLeasesAt(t testing.TB, d *Daemon) (list []leases.Status) {
+	t.Helper()
+	conn, err := client.Dial(d.cfg.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	raw, err := conn.Leases()
+	if err == nil {
+		err = json.Unmarshal(raw, &list)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func answered(t testing.TB, x *clusterOf) {
+	for _, d := range x.all {
+		await.Until(t, "all nodes answer", func() bool {
+			return len(d.othersAnswering(d.meta.now.Load())) == len(x.all)-1
+		})
+	}
+}
+
+// Devices of all nodes are leased, first come, first served, whoever waits where; a lease ends with its program, when
+// an administrator says so, and when its program's node does not answer.
+func TestLeaseOverNodes(t *testing.T) {
+	w := newNetwork(t)
+	w.devices = 2
+	x := w.cluster(3)
+	answered(t, x)
+	a, b, c := x.all[0], x.all[1], x.all[2]
+	over := clwire.LeaseOptions{Nodes: true, Count: 4}
+	ann, err := leaseAt(t, a, over)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ann.close()
+	if got := ann.devices(); len(got) != 4 || len(ann.sessions) != 2 || got[0] != "n0.0" {
+		t.Errorf("ann has %v by %d sessions", got, len(ann.sessions))
+	}
+	for _, d := range x.all {
+		list := allLeasesAt(t, d)
+		if len(list) != 1 || list[0].Count != 4 || list[0].Node != "n0" || len(list[0].Nodes) != 4 ||
+			list[0].Sessions != 2 {
+			t.Errorf("%s lists %+v", d.cfg.NodeName, list)
+		}
+	}
+	_, err = leaseAt(t, b, clwire.LeaseOptions{Nodes: true, Count: 3})
+	if !errors.Is(err, object.ErrBusy) || !strings.Contains(err.Error(), "has one since") {
+		t.Errorf("bob, who does not wait: %v", err)
+	}
+	if _, err = leaseAt(t, b, clwire.LeaseOptions{Nodes: true, Count: 7}); !errors.Is(err, object.ErrNoDevice) {
+		t.Errorf("more than there are: %v", err)
+	}
+	bobs := clwire.LeaseOptions{Nodes: true, Count: 3, Ticket: "bob"}
+	if _, err := leaseAt(t, b, bobs); !errors.Is(err, object.ErrBusy) {
+		t.Errorf("bob, who waits: %v", err)
+	}
+	free := c // the node whose two devices ann has not
+	if strings.Contains(fmt.Sprint(ann.devices()), "n2.") {
+		free = b
+	}
+	for _, later := range []clwire.LeaseOptions{{Count: 1}, {Count: 1, Nodes: true}} {
+		if _, err := leaseAt(t, free, later); !errors.Is(err, object.ErrBusy) || !strings.Contains(err.Error(), "waits") {
+			t.Errorf("eve, who came after bob: %v", err)
+		}
+	}
+	ann.close()
+	var bob *lessee
+	await.Until(t, "bob has what he waits for", func() bool { bob, err = leaseAt(t, b, bobs); return err == nil })
+	defer bob.close()
+	eve, err := leaseAt(t, c, clwire.LeaseOptions{Nodes: true, Whole: true})
+	if err != nil || len(eve.devices()) != 2 {
+		t.Fatalf("a whole node: %v", err)
+	}
+	defer eve.close()
+	list := allLeasesAt(t, c)
+	if len(list) != 2 {
+		t.Fatalf("%+v", list)
+	}
+	conn := x.conns[0]
+	if err := conn.EndLease(list[1].ID[:8]); err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "eve's sessions are ended", func() bool { return !eve.sessions[0].lives() })
+
+	lead := 0
+	for i, d := range x.all {
+		if d.meta.now.Load().raft.Leads() {
+			lead = i
+		}
+	}
+	home := (lead + 1) % 3
+	mia, err := leaseAt(t, x.all[home], clwire.LeaseOptions{Nodes: true, Count: 3})
+	if err != nil {
+		bob.close()
+		await.Until(t, "mia has three devices", func() bool {
+			mia, err = leaseAt(t, x.all[home], clwire.LeaseOptions{Nodes: true, Count: 3})
+			return err == nil
+		})
+	}
+	defer mia.close()
+	w.cutOff(home, 3)
+	await.Until(t, "the leases of a node that does not answer are ended", func() bool {
+		for _, x := range allLeasesAt(t, x.all[lead]) {
+			if x.Node == fmt.Sprintf("n%d", home) && x.ID != "" {
+				return false
+			}
+		}
+		return true
+	})
+	await.Until(t, "so are their sessions at other nodes", func() bool {
+		for _, s := range mia.sessions[1:] {
+			if s.lives() {
+				return false
+			}
+		}
+		return true
+	})
+	local, err := leaseAt(t, x.all[home], clwire.LeaseOptions{Count: 1})
+	if err == nil {
+		local.close()
+	} else if !errors.Is(err, object.ErrBusy) { // mia's program runs, and has devices of its own node
+		t.Errorf("a lease of its own devices, without the others: %v", err)
+	}
+	w.heal()
+	await.Until(t, "its own part ends once it hears of that", func() bool { return !mia.sessions[0].lives() })
+}
+
+// holders notes who has which device, as programs see it.
+type holders struct {
+	mu     sync.Mutex
+	has    map[string]lesseeSession
+	leased int
+	twice  []string
+}
+
+func (h *holders) begin(l *lessee) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.leased++
+	for _, s := range l.sessions {
+		for _, device := range s.devices {
+			if old, taken := h.has[device]; taken && old.lives() && s.lives() {
+				h.twice = append(h.twice, device)
+			}
+			h.has[device] = s
+		}
+	}
+}
+
+func (h *holders) end(l *lessee) {
+	h.mu.Lock()
+	for _, s := range l.sessions {
+		for _, device := range s.devices {
+			if h.has[device].conn == s.conn {
+				delete(h.has, device)
+			}
+		}
+	}
+	h.mu.Unlock()
+	l.close()
+}
+
+// Whatever shape the network falls into, no device has two programs. Afterwards nothing is leased, and all can be.
+func TestNoDeviceIsLeasedTwiceOverNodes(t *testing.T) {
+	w := newNetwork(t)
+	w.devices, w.voteTime = 2, 200*time.Millisecond
+	x := w.cluster(3)
+	answered(t, x)
+	h := &holders{has: map[string]lesseeSession{}}
+	ctx, stop := context.WithCancel(t.Context())
+	var working sync.WaitGroup
+	for i := range 6 {
+		working.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), uint64(i)))
+			for ctx.Err() == nil {
+				o := clwire.LeaseOptions{Nodes: random.IntN(3) > 0, Count: 1 + random.IntN(4)}
+				if o.Count > 2 && !o.Nodes {
+					o.Count = 0
+				}
+				if random.IntN(2) == 0 {
+					o.Ticket = fmt.Sprint(i, random.IntN(2))
+				}
+				if l, err := leaseAt(t, x.all[i%3], o); err == nil {
+					h.begin(l)
+					// Pause: the program computes.
+					time.Sleep(time.Duration(random.IntN(300)) * time.Millisecond)
+					h.end(l)
+				}
+			}
+		})
+	}
+	random := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
+	faults := 0
+	for end := time.Now().Add(soakTime(t, 10*time.Second)); time.Now().Before(end); faults++ {
+		// Pause: the time without a fault.
+		time.Sleep(faultTime(random) / 2)
+		if node := random.IntN(3); random.IntN(2) == 0 {
+			w.cutOff(node, 3)
+		} else {
+			w.cut(node, random.IntN(3))
+		}
+		// Pause: the time of the fault.
+		time.Sleep(faultTime(random) + time.Second)
+		w.heal()
+	}
+	stop()
+	working.Wait()
+	t.Logf("%d leases, %d faults, %d devices leased twice", h.leased, faults, len(h.twice))
+	if len(h.twice) > 0 || h.leased == 0 {
+		t.Errorf("leased twice: %v (%d leases)", h.twice, h.leased)
+	}
+	await.Until(t, "nothing is leased", func() bool {
+		for _, d := range x.all {
+			if len(allLeasesAt(t, d)) > 0 {
+				return false
+			}
+		}
+		return true
+	})
+	answered(t, x)
+	all, err := leaseAt(t, x.all[0], clwire.LeaseOptions{Nodes: true})
+	if err != nil || len(all.devices()) != 6 {
+		t.Fatalf("all devices: %v", err)
+	}
+	all.close()
+}
