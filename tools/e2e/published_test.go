@@ -31,8 +31,9 @@ func mapsInode(t *testing.T, inode string) bool {
 	return bytes.Contains(maps, []byte(" "+inode+" "))
 }
 
-// What was published cannot be changed: not through a mapping that the program kept beside its own, nor in a child that
-// inherited one, nor by what a worker's code kept. Where nothing is kept the memory itself becomes the object.
+// What was published cannot be changed: not through a mapping that the program kept beside its own, nor in a child or an
+// orphan that inherited one, nor through /proc/self/mem, nor by what a worker's code kept. Where nothing is kept the
+// memory itself becomes the object.
 func TestPublishedIsUnchangeable(t *testing.T) {
 	t.Parallel()
 	program, n := publisher(t), node(t)
@@ -42,6 +43,7 @@ func TestPublishedIsUnchangeable(t *testing.T) {
 		shows string // what the program finds of its writing
 	}{
 		{"nothing", true, "wrote 0 8"}, {"mapping", false, "wrote 99 8"}, {"child", false, "wrote 0 8"},
+		{"orphan", false, "wrote 0 8"}, {"mem", true, "wrote 0 8"},
 	} {
 		t.Run(x.keeps, func(t *testing.T) {
 			p := begin(t, n.Command(t.Context(), "run", "--", program, x.keeps))

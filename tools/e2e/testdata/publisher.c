@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #define CL_TARGET_OPENCL_VERSION 120
 #include <CL/cl_ext.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,9 +68,12 @@ int main(int argc, char **argv) {
     char c;
     pid_t child = 0;
     if (!strcmp(keeps, "mapping")) kept = mremap((void *)at, 0, Bytes, MREMAP_MAYMOVE);
-    if (!strcmp(keeps, "child")) {
+    int mem = strcmp(keeps, "mem") ? -1 : open("/proc/self/mem", O_RDWR | O_CLOEXEC);
+    int orphan = !strcmp(keeps, "orphan");
+    if (orphan || !strcmp(keeps, "child")) {
         if (pipe(go) || pipe(went)) return 1;
         if (!(child = fork())) {
+            if (orphan && (setsid() < 0 || fork())) _exit(0);
             close(go[1]);
             if (read(go[0], &c, 1) == 1) at[0] = 99;
             if (write(went[1], &c, 1) != 1) _exit(1);
@@ -89,6 +93,8 @@ int main(int argc, char **argv) {
     printf("published %u\n", back[n - 1]);
     step();
     if (kept) kept[0] = 99;
+    value = 99;
+    if (mem >= 0 && pwrite(mem, &value, sizeof value, (off_t)(uintptr_t)at) > 0) fprintf(stderr, "wrote through /proc/self/mem\n");
     if (child && (write(go[1], "g", 1) != 1 || read(went[0], &c, 1) != 1)) return 1;
     value = 8;
     clSetKernelArg(put, 1, sizeof value, &value);
