@@ -31,8 +31,8 @@ func mapsInode(t *testing.T, inode string) bool {
 	return bytes.Contains(maps, []byte(" "+inode+" "))
 }
 
-// What was published cannot be changed: not through a mapping that the program kept beside its own, nor in a child or an
-// orphan that inherited one, nor through /proc/self/mem, nor by what a worker's code kept. Where nothing is kept the
+// What was published cannot be changed: not through a mapping that the program kept beside its own, nor in a child or
+// an orphan that inherited one, nor through /proc/self/mem, nor by what a worker's code kept. Where nothing is kept the
 // memory itself becomes the object.
 func TestPublishedIsUnchangeable(t *testing.T) {
 	t.Parallel()
