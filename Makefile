@@ -189,6 +189,18 @@ cross: check-go ## linux/arm64: the program, and the driver library where aarch6
 install: build ## under PREFIX (DESTDIR before it); the driver is not enabled for the whole system
 	bash packaging/install.sh bin "$(DESTDIR)" "$(PREFIX)"
 
+# Architectures of make packages; one without a C compiler here is left out.
+ARCHS ?= amd64 arm64
+
+.PHONY: packages
+packages: build ## bin/packages: .deb (tendril, tendril-client) and .tar.gz for ARCHS
+	LIBRARY_FLAGS='-X runtime.godebugDefault=asyncpreemptoff=1' bash packaging/packages.sh "$(GO)" "$(VERSION)" bin/tendril $(ARCHS)
+
+.PHONY: test-packages
+test-packages: packages ## packages in clean roots (debootstrap, as root): installed, used, upgraded, purged; SUITES="bookworm bullseye"
+	@bash tools/deps.sh packages
+	bash packaging/test.sh $(SUITES)
+
 .PHONY: clean
 clean: ## remove what was built
 	rm -rf bin build demo-out

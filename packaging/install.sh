@@ -1,9 +1,10 @@
 #!/bin/bash
-# Installs what `make build` built. Arguments: the build's directory, DESTDIR (may be empty), PREFIX.
+# Installs what `make build` built. Arguments: the build's directory, DESTDIR (may be empty), PREFIX; and, where the
+# build is for another architecture, a tendril that runs here, which writes the manual and the completions.
 # The driver is not enabled for the whole system: its .icd file lies where only `tendril run` and `tendril env` look. To enable it
 # for every program, link it into /etc/OpenCL/vendors.
 set -euo pipefail
-bin=$1 prefix=$3
+bin=$1 prefix=$3 speaker=${4:-$1/tendril}
 root=$2$prefix
 case $prefix in /*) ;; *) echo "PREFIX must be an absolute path, not '$prefix'" >&2; exit 1 ;; esac
 here=$(cd "$(dirname "$0")" && pwd)
@@ -29,7 +30,7 @@ mkdir -p "$root/lib/pkgconfig"
 sed -e "s|@PREFIX@|$prefix|" -e "s|@VERSION@|${version#libtendril.so.}|" "$here/../client/c/tendril.pc.in" >"$root/lib/pkgconfig/tendril.pc"
 install -D -m 644 "$here/../client/c/man/tendril.3" "$root/share/man/man3/tendril.3"
 mkdir -p "$root/share/man/man1"
-"$bin/tendril" man >"$root/share/man/man1/tendril.1"
+"$speaker" man >"$root/share/man/man1/tendril.1"
 for example in "$here"/../client/c/examples/*.c "$here"/../forwarding/icd/examples/*.c; do
   install -D -m 644 "$example" "$root/share/doc/tendril/examples/$(basename "$example")"
 done
@@ -37,10 +38,12 @@ for kind in system user; do
   mkdir -p "$root/lib/systemd/$kind"
   sed "s|@BINDIR@|$prefix/bin|" "$here/systemd/$kind/tendril.service.in" >"$root/lib/systemd/$kind/tendril.service"
 done
-install -D -m 644 "$here/tendril.toml.example" "$root/share/doc/tendril/tendril.toml.example"
+for file in "$here/tendril.toml.example" "$here/../LICENSE" "$here/../CHANGELOG.md"; do
+  install -D -m 644 "$file" "$root/share/doc/tendril/$(basename "$file")"
+done
 completion() { # SHELL FILE
   mkdir -p "$(dirname "$root/share/$2")"
-  "$bin/tendril" completion "$1" >"$root/share/$2"
+  "$speaker" completion "$1" >"$root/share/$2"
 }
 completion bash bash-completion/completions/tendril
 completion zsh zsh/site-functions/_tendril

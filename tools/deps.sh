@@ -1,12 +1,15 @@
 #!/bin/bash
 # Installs the Debian packages that building, testing and the demo need; quick when all are there. Where apt is missing or may not
-# be used, it lists what is missing and fails. `deps.sh apps` installs the programs of make test-apps, where they can be had.
+# be used, it lists what is missing and fails. `deps.sh apps` installs the programs of make test-apps, where they can be had, `deps.sh packages` what make test-packages needs.
 set -euo pipefail
 
 # What the build needs, what the tests and the demo run on, and what only some tests use (they say so when they skip).
 needed=(gcc libc6-dev make pkg-config ocl-icd-libopencl1 ocl-icd-opencl-dev opencl-headers pocl-opencl-icd clinfo clpeak
   python3 python3-numpy python3-pil python3-setuptools python3-venv python3-wheel)
 useful=(iperf3 strace mypy python3-pyopencl qemu-user-static gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
+if [ "${1:-}" = packages ]; then
+  useful=(debootstrap gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
+fi
 if [ "${1:-}" = apps ]; then
   useful=(hashcat python3-pyopencl python3-pytest python3-mako python-pyopencl-doc clblast-tests clfft-client g++ libviennacl-dev)
 fi

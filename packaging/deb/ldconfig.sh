@@ -1,0 +1,4 @@
+#!/bin/sh
+# tendril-client, after it was installed.
+set -e
+[ "$1" != configure ] || ldconfig
