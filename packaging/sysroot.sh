@@ -5,11 +5,13 @@
 set -euo pipefail
 arch=$1 root=$2
 [ ! -e "$root/done" ] || exit 0
+# The mirror of this machine's Debian, unless MIRROR names another one.
+mirror=${MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' | sort | uniq -c | sort -rn | awk 'NR == 1 { print $2 }')}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/state/lists/partial" "$work/cache/archives/partial" "$work/parts" "$root"
 : >"$work/status"
-echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] ${MIRROR:-http://deb.debian.org/debian} bullseye main" \
+echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror bullseye main" \
   >"$work/sources.list"
 cat >"$work/apt.conf" <<CONF
 APT::Architecture "$arch";

@@ -77,7 +77,7 @@ store = tendril.connect()
 held = store.get("shared")
 want = open("/tmp/bytes", "rb").read()
 assert bytes(held.data) == want
-open("/home/alice/holds", "w").close()
+open("/tmp/holds", "w").close()
 while not os.path.exists("/tmp/upgraded"):
     time.sleep(0.1)
 assert bytes(held.data) == want
@@ -85,7 +85,7 @@ assert bytes(store.get("shared").data) == want
 P
   as alice python3 /tmp/hold.py &
   holder=$!
-  eventually test -e /home/alice/holds
+  eventually test -e /tmp/holds
 fi
 
 step "an upgrade in place: another process serves, the objects are there"
@@ -121,4 +121,26 @@ if command -v clinfo >/dev/null; then
 fi
 kill "$node"
 wait "$node" || fail "the node ended with $?"
+unset TENDRIL_SOCKET
+if command -v curl >/dev/null; then
+  step "docs/ADMIN.md, block by block"
+  install -m 755 /packages/systemctl-for-tests.sh /usr/bin/systemctl # apt knows no other path
+  mkdir -p /run/systemd/system
+  useradd -m carol
+  useradd -m dave
+  cd /packages
+  # A block is what stands between ```sh node and ```.
+  block=
+  while IFS= read -r line; do
+    case $line in
+      '```sh node') block=$'\n' ;;
+      '```')
+        [ -z "$block" ] || bash -euo pipefail -c "$block" >/tmp/block.log 2>&1 ||
+          { cat /tmp/block.log >&2; fail "docs/ADMIN.md: $block"; }
+        block=
+        ;;
+      *) [ -z "$block" ] || block+=$line$'\n' ;;
+    esac
+  done </packages/ADMIN.md
+fi
 step "$(ldd --version 2>&1 | head -n 1): all good"

@@ -6,18 +6,19 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 [ "$(id -u)" -eq 0 ] || { echo "only root can try packages in a root of their own: run it with sudo"; exit 1; }
 command -v debootstrap >/dev/null || { echo "debootstrap is missing (apt-get install debootstrap)"; exit 1; }
+mirror=${MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' | sort | uniq -c | sort -rn | awk 'NR == 1 { print $2 }')}
 arch=$(dpkg --print-architecture)
 [ $# -gt 0 ] || set -- bookworm bullseye
 
 # base SUITE: a directory with that Debian, and in 12 what programs of OpenCL and Python need.
 base() {
   local dir=bin/roots/$1 extra=
-  [ "$1" != bookworm ] || extra=python3-minimal,python3-numpy,clinfo,ocl-icd-libopencl1,pocl-opencl-icd,man-db
+  [ "$1" != bookworm ] || extra=python3-minimal,python3-numpy,clinfo,ocl-icd-libopencl1,pocl-opencl-icd,man-db,curl
   if [ ! -e "$dir.done" ]; then
     echo "making $dir" >&2
     rm -rf "$dir"
     mkdir -p bin/roots
-    debootstrap --variant=minbase ${extra:+--include=$extra} "$1" "$dir" "${MIRROR:-http://deb.debian.org/debian}" \
+    debootstrap --variant=minbase ${extra:+--include=$extra} "$1" "$dir" "$mirror" \
       >"$dir.log" 2>&1 || { tail -n 5 "$dir.log" >&2; exit 1; }
     touch "$dir.done"
   fi
@@ -39,19 +40,19 @@ done
 for suite in "$@"; do
   dir=$(base "$suite")
   layer=$work/$suite
-  mkdir -p "$layer/upper" "$layer/work" "$layer/root"
+  mkdir -p "$layer/upper" "$layer/work" "$layer/tree"
   echo "== $suite"
   # A mount namespace and a process namespace of its own: all mounts and processes end with it.
   unshare --mount --pid --fork --kill-child bash -euc '
-    mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work" "$2/root"
-    mount -t proc proc "$2/root/proc"
-    mount --rbind /sys "$2/root/sys"
-    mount -t tmpfs -o mode=755 run "$2/root/run"
-    mkdir -p "$2/root/packages/newer"
-    cp bin/packages/*_"$4".deb bin/packages/*-"$4".tar.gz "$2/root/packages/"
-    cp "$3"/newer/*.deb "$2/root/packages/newer/"
-    cp packaging/test-in-root.sh "$2/root/packages/"
-    exec chroot "$2/root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 \
+    mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work" "$2/tree"
+    mount -t proc proc "$2/tree/proc"
+    mount --rbind /sys "$2/tree/sys"
+    mount -t tmpfs -o mode=755 run "$2/tree/run"
+    mkdir -p "$2/tree/packages/newer"
+    cp bin/packages/*_"$4".deb bin/packages/*-"$4".tar.gz "$2/tree/packages/"
+    cp "$3"/newer/*.deb "$2/tree/packages/newer/"
+    cp packaging/test-in-root.sh packaging/systemctl-for-tests.sh docs/ADMIN.md "$2/tree/packages/"
+    exec chroot "$2/tree" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp LANG=C.UTF-8 \
       DEBIAN_FRONTEND=noninteractive bash /packages/test-in-root.sh
   ' in-root "$dir" "$layer" "$work" "$arch"
 done
