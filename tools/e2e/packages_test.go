@@ -14,8 +14,8 @@ import (
 
 const packaging = "../../packaging"
 
-// packaged are what a package takes from the staged tree: its sources, as packaging/deb says them.
-func packaged(t *testing.T, name string) (sources []string) {
+// sourcesOf are what a package takes from the staged tree: its sources, as packaging/deb says them.
+func sourcesOf(t *testing.T, name string) (sources []string) {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(packaging, "deb", name+".yaml"))
 	if err != nil {
@@ -48,7 +48,7 @@ func TestPackagesContents(t *testing.T) {
 	if _, err := rig.Output(exec.Command("bash", filepath.Join(packaging, "install.sh"), built, root, "/usr")); err != nil {
 		t.Fatal(err)
 	}
-	sources := map[string][]string{"tendril": packaged(t, "tendril"), "tendril-client": packaged(t, "tendril-client")}
+	sources := map[string][]string{"tendril": sourcesOf(t, "tendril"), "tendril-client": sourcesOf(t, "tendril-client")}
 	used := map[string]bool{"usr/lib/python3/": true} // put there by packages.sh
 	staged := os.DirFS(root)
 	err = fs.WalkDir(staged, ".", func(file string, d fs.DirEntry, err error) error {
