@@ -23,8 +23,7 @@ const (
 	mostLate    = 300 * time.Microsecond // of a timer; a machine on which timers are later is too busy for it
 	longest     = 10 * time.Second       // whoever waits longer does not notice
 
-	longestBrief = 100 * time.Microsecond // of what is polled for in any case
-	atOnce       = 8 * time.Microsecond   // behind a wake-up: what is heard of so soon was over before
+	atOnce = 8 * time.Microsecond // behind a wake-up: what is heard of so soon was over before
 
 	// Glance is how long who waits polls before he asks whether he can sleep, and FirstLook how long he does where he
 	// cannot: a short wait would notice what that costs.
@@ -142,14 +141,6 @@ func nap(sleep time.Duration) time.Duration {
 		return sleep
 	}
 	return max(leastNap, sleep/napParts)
-}
-
-// Brief says whether who waits now will not wait for long.
-func (c *Course) Brief() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	e := &c.book[c.key%entries]
-	return c.key != 0 && e.key == c.key && e.seen >= leastSeen && e.off == 0 && e.took.mean+3*e.took.dev <= longestBrief
 }
 
 // Late takes down how much later than planned a sleeper woke.

@@ -184,37 +184,6 @@ func TestWhatIsOtherNowIsLearned(t *testing.T) {
 	}
 }
 
-// TestBrief: short waits are known as such, unless the last was something else.
-func TestBrief(t *testing.T) {
-	r := newRig(t)
-	brief := func() bool {
-		r.note(7, 1)
-		defer r.Forget()
-		return r.Brief()
-	}
-	for range leastSeen {
-		if brief() {
-			t.Error("at once")
-		}
-		r.step(7, 20*time.Microsecond)
-	}
-	if !brief() {
-		t.Error("it is not known")
-	}
-	if r.step(7, 10*time.Millisecond); brief() {
-		t.Error("the last took 10 ms")
-	}
-	for range 10 {
-		r.step(8, time.Millisecond)
-	}
-	if r.note(8, 1); r.Brief() {
-		t.Error("1 ms")
-	}
-	if r.Forget(); r.Brief() {
-		t.Error("of nothing")
-	}
-}
-
 // TestOverdue: what should have come long ago is not polled for.
 func TestOverdue(t *testing.T) {
 	r := newRig(t)

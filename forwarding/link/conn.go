@@ -247,9 +247,6 @@ func (c *Conn) Done() { c.rx.release() }
 // by any goroutine, as a hint: it reads the ring's own words alone.
 func (c *Conn) Empty() bool { return c.rx.tail.Load() == c.rx.head.Load() }
 
-// Follows says whether there is more behind the record that Next gave last.
-func (c *Conn) Follows() bool { return !c.Empty() }
-
 // Arm announces that the caller is about to Block: ConsumerAsleep or
 // ConsumerLazy. It reports false, and takes the announcement back, when a
 // record is there already.

@@ -18,10 +18,9 @@ type Link interface {
 	Send(m clwire.Message, flags uint16, request uint64) error
 	// Kick sends what was published and still waits for company.
 	Kick()
-	// Next, Done, Follows, Empty, Arm, Awake and Block: see Conn.
+	// Next, Done, Empty, Arm, Awake and Block: see Conn.
 	Next() (h clwire.Header, payload []byte, ok bool, err error)
 	Done()
-	Follows() bool
 	Empty() bool
 	Arm(state uint32) bool
 	Awake()

@@ -453,15 +453,15 @@ func (s *Stream) Done() {}
 
 // Empty says whether Next would find nothing now. It may be called by any goroutine, as a hint.
 func (s *Stream) Empty() bool {
-	if s.Follows() {
+	if s.follows() {
 		return false
 	}
 	p := []unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}}
 	return poll(p, 0) == nil && p[0].Revents == 0
 }
 
-// Follows says whether there may be more behind the record that Next gave last, without a system call.
-func (s *Stream) Follows() bool { return s.more.Load() }
+// follows says whether there may be more behind the record that Next gave last, without a system call.
+func (s *Stream) follows() bool { return s.more.Load() }
 
 // Arm reports whether the caller may Block. The peer does not know who sleeps.
 func (s *Stream) Arm(uint32) bool { return !s.more.Load() }

@@ -96,9 +96,9 @@ td_handle td_create_buffer(td_handle c, uint64_t flags, size_t size, uintptr_t h
 
 td_handle td_import_buffer(td_handle c, td_handle device, uint64_t flags, size_t size, int fd, cl_int *err)
 {
-	/* cl_khr_external_memory: the descriptor; then the devices, unless the context has but one. */
+	/* cl_khr_external_memory: the descriptor; then the devices. */
 	enum { OPAQUE_FD = 0x2060, DEVICE_LIST = 0x2051, DEVICE_LIST_END = 0 };
-	cl_mem_properties props[] = {OPAQUE_FD, (cl_mem_properties)fd, device ? DEVICE_LIST : 0, (cl_mem_properties)device,
+	cl_mem_properties props[] = {OPAQUE_FD, (cl_mem_properties)fd, DEVICE_LIST, (cl_mem_properties)device,
 	                             DEVICE_LIST_END, 0};
 
 	return (td_handle)TABLE(c)->clCreateBufferWithProperties((cl_context)c, props, flags, size, NULL, err);

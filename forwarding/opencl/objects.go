@@ -40,8 +40,8 @@ func (c Context) CreateBuffer(flags uint64, size uint64, host uintptr) (Mem, Sta
 }
 
 // ImportBuffer makes a buffer of memory that another driver allocated. The driver owns the descriptor if it succeeds.
-// device is where the memory lies; 0 for the context's only one. Precondition: the device has the extension
-// cl_khr_external_memory_opaque_fd, which only drivers of OpenCL 3.0 have.
+// device is where the memory lies: with two GPUs NVIDIA's driver 580 crashes where it has to guess. Precondition: the
+// device has the extension cl_khr_external_memory_opaque_fd, which only drivers of OpenCL 3.0 have.
 func (c Context) ImportBuffer(device Device, flags, size uint64, fd int) (Mem, Status) {
 	var err C.cl_int
 	m := C.td_import_buffer(C.td_handle(c), C.td_handle(device), C.uint64_t(flags), C.size_t(size), C.int(fd), &err)

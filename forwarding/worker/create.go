@@ -202,9 +202,6 @@ func (s *session) importBuffer(b *buffer, m *clwire.CreateBuffer, a *allocation)
 		b.status = cl.INVALID_OPERATION
 		return nil
 	}
-	if len(b.context.devices) == 1 {
-		device = 0 // there is nothing to say
-	}
 	own, err := unix.FcntlInt(a.file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		b.status = cl.OUT_OF_RESOURCES

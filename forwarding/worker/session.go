@@ -95,9 +95,6 @@ func newSession(l link.Link, p opencl.Platform, devices []opencl.Device, inPlace
 	s.ring, _ = l.(*link.Conn)
 	s.peers.s = s
 	o := engine.Options{Submitters: submitters}
-	if submitters {
-		o.Brief = s.brief
-	}
 	if s.ring == nil {
 		o.Reported = l.Kick
 	}
@@ -237,11 +234,6 @@ func (s *session) expect() forecast.Plan {
 		return forecast.Plan{}
 	}
 	return s.course.Expect()
-}
-
-// brief says that somebody waits for what is expected to end soon, and has sent nothing behind that.
-func (s *session) brief() bool {
-	return s.spin > 0 && runtime.NumCPU() > 1 && !s.link.Follows() && s.course.Brief()
 }
 
 // rest sleeps until there is a record, or for so long; −1: for ever.

@@ -187,8 +187,6 @@ func (d *device) Marker(q Native, barrier bool, waits []Native, want bool) (Nati
 
 func (d *device) Flush(Native) {}
 
-func (d *device) Finish(Native) int32 { panic("nobody waits in the driver") }
-
 func (d *device) Statuses(events []Native, status []int32) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

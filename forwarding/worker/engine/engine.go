@@ -29,8 +29,6 @@ type Driver interface {
 	Marker(queue Native, barrier bool, waits []Native, want bool) (Native, int32)
 	// Flush makes the driver start what it was given.
 	Flush(queue Native)
-	// Finish blocks until the queue has nothing left, and returns 0 or what the driver says instead.
-	Finish(queue Native) int32
 	// Statuses fills status with each event's execution status, without blocking.
 	Statuses(events []Native, status []int32)
 	// Wait blocks until the event is done.
@@ -89,9 +87,6 @@ type Options struct {
 	// Submitters gives each queue a goroutine that submits, for drivers that may
 	// block in clEnqueue…. Without it commands are submitted by whoever frees them.
 	Submitters bool
-	// Brief, if not nil, says that whoever waits now will not wait for long, and that nobody else has anything to say:
-	// a queue's end may be waited for by the caller. The engine is locked.
-	Brief func() bool
 	// Reported, if not nil, is called behind the last of the ends and answers that the Sink was given: no more is about
 	// to be said. Behind ends that are urgent alone it may be left out. The engine is locked, as for a Sink.
 	Reported func()

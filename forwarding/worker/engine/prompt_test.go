@@ -8,11 +8,9 @@ import (
 
 // handDriver ends its commands when the test says so.
 type handDriver struct {
-	next     Native
-	asked    int   // events whose status was asked for
-	finished int   // times that Finish was called
-	failure  int32 // its answer
-	ended    map[Native]bool
+	next  Native
+	asked int // events whose status was asked for
+	ended map[Native]bool
 }
 
 func (d *handDriver) submit(want bool) Native {
@@ -26,9 +24,8 @@ func (d *handDriver) submit(want bool) Native {
 func (d *handDriver) Marker(_ Native, _ bool, _ []Native, want bool) (Native, int32) {
 	return d.submit(want), 0
 }
-func (d *handDriver) Flush(Native)        {}
-func (d *handDriver) Wait(Native)         {}
-func (d *handDriver) Finish(Native) int32 { d.finished++; d.endAll(); return d.failure }
+func (d *handDriver) Flush(Native) {}
+func (d *handDriver) Wait(Native)  {}
 func (d *handDriver) Statuses(events []Native, status []int32) {
 	d.asked += len(events)
 	for i, e := range events {

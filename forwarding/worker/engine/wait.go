@@ -115,11 +115,9 @@ func (e *Engine) Finish(queue, request uint64) error {
 	if q == nil {
 		return fmt.Errorf("queue %d: %w", queue, ErrNoQueue)
 	}
-	switch {
-	case len(q.held) == 0 && !q.submitting && e.finishHere(q, request):
-	case len(q.held) == 0 && !q.submitting:
+	if len(q.held) == 0 && !q.submitting {
 		e.finish(q, request)
-	default:
+	} else {
 		h := &command{kind: kindFinish, queue: q, event: &event{queue: q}, request: request}
 		if q.outOfOrder {
 			e.orderAfter(h, true)
