@@ -245,7 +245,7 @@ func (d *Daemon) advertised() (list []string) {
 		listen = door.RemoteAddr().String()
 	}
 	host, port, err := net.SplitHostPort(listen)
-	if err != nil {
+	if err != nil || port == anyPort { // the door is not open yet: tellAddress follows
 		return nil
 	}
 	if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) {
@@ -262,6 +262,19 @@ func (d *Daemon) advertised() (list []string) {
 		}
 	}
 	return list
+}
+
+// anyPort is the port of --listen that leaves the choice to the kernel.
+const anyPort = "0"
+
+// tellAddress tells the cluster where this node listens, which it did not know when it entered.
+func (d *Daemon) tellAddress() {
+	m := d.meta.now.Load()
+	m.running.Go(func() {
+		for d.putNode(m) != nil && m.ctx.Err() == nil {
+			m.pause(enterAgain)
+		}
+	})
 }
 
 // serveCluster starts what a member does for its cluster. It ends with the membership.

@@ -193,8 +193,8 @@ func (d *Daemon) DialPeer(ctx context.Context, session uint64, m wire.DialPeerRe
 	if err := d.peering.spend(offer, s.peer.Tenant, now); err != nil {
 		return err
 	}
-	if authority == own {
-		peers = d.nodeAsPeer(offer.Node, authority)
+	if authority == own { // what peer add named goes first
+		peers = append(peers, d.nodeAsPeer(offer.Node, authority)...)
 	}
 	peers = slices.DeleteFunc(peers, func(p PeerStatus) bool { return p.Authority != authority.String() })
 	slices.SortStableFunc(peers, func(a, b PeerStatus) int { // the address that the node itself names first

@@ -48,6 +48,9 @@ func (d *Daemon) openTCP() error {
 		return err
 	}
 	d.closedDoor = ""
+	if _, port, err := net.SplitHostPort(d.cfg.Listen); err == nil && port == anyPort {
+		d.tellAddress()
+	}
 	if Loopback(address.String()) {
 		d.log.WithField("listen", address).Info("the front door is open for TLS from this machine only")
 		return nil
