@@ -96,7 +96,7 @@ test-e2e: $(BUILT) ## end to end: real daemons, workers and programs
 
 .PHONY: test-race
 test-race: ## the concurrent packages under the race detector
-	$(GOTEST) "$(RACE)" $(GOTEST_FLAGS) -race -short -timeout 10m
+	$(GOTEST) "$(RACE)" $(GOTEST_FLAGS) -race -short -timeout 20m
 
 .PHONY: test-plugin
 test-plugin: check-go ## the Kubernetes device plugin, a module of its own, against a fake kubelet

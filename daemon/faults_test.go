@@ -124,7 +124,7 @@ func TestPartitions(t *testing.T) {
 	for name := range partitions {
 		shapes = append(shapes, name)
 	}
-	for end := time.Now().Add(soakTime(t, 20*time.Second)); time.Now().Before(end); faults++ {
+	for end := time.Now().Add(soakTime(t, 12*time.Second)); time.Now().Before(end); faults++ {
 		name := shapes[random.IntN(len(shapes))]
 		lead := slices.IndexFunc(x.all, func(d *Daemon) bool { return d.meta.now.Load().raft.Leads() })
 		partitions[name](w, max(lead, 0), len(x.all), random)
@@ -323,7 +323,7 @@ func TestKilledNodes(t *testing.T) {
 	random := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
 	faults := 0
 	var led []int64 // when a leader was killed, and nobody else
-	for end := time.Now().Add(soakTime(t, 15*time.Second)); time.Now().Before(end); faults++ {
+	for end := time.Now().Add(soakTime(t, 10*time.Second)); time.Now().Before(end); faults++ {
 		lead := x.leader()
 		next := (lead + 1) % 3
 		nodes := [][]int{{lead}, {next}, {lead, next}, {lead}, {0, 1, 2}, {next}, {lead}}[faults%7]

@@ -313,7 +313,7 @@ func TestNoDeviceIsLeasedTwiceOverNodes(t *testing.T) {
 	}
 	random := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
 	faults := 0
-	for end := time.Now().Add(soakTime(t, 10*time.Second)); time.Now().Before(end); faults++ {
+	for end := time.Now().Add(soakTime(t, 6*time.Second)); time.Now().Before(end); faults++ {
 		// Pause: the time without a fault.
 		time.Sleep(faultTime(random) / 2)
 		if node := random.IntN(3); random.IntN(2) == 0 {
