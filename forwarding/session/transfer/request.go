@@ -118,8 +118,8 @@ var words = [factCount]struct{ name, meaning string }{
 		"and the lanes do not compress"},
 	{"pinned", "the bytes lie in a driver's own memory, and the program's side in memory that the driver has pinned: a map " +
 		"that shows such memory, or a read or write of one range, from 128 KiB on, in memory that a map of the same " +
-		"context shows; but not of a write whose bytes something may still change, or of a buffer that is published, " +
-		"an object, or over the program's memory"},
+		"context shows; but not of a write whose bytes something may still change, a read into memory that another read " +
+		"is about to fill, or of a buffer that is published, an object, or over the program's memory"},
 	{"staged", "the device can copy it as one command, from or to staging memory that is free. Shared memory, behind " +
 		"other commands: a read that does not block, up to 64 KiB, and such a write, from 2 KiB on. A driver's memory: " +
 		"a read that does not block, up to 1 MiB; a blocking one behind other commands, up to 4 MiB; a write that does " +

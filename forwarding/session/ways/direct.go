@@ -48,14 +48,17 @@ func (c *Command) direct(t *Transfer) api.Status {
 	return c.sendLanding(m, &directRead{&c.Reads, c.Reads.Add(t.Host.Ptr.Address(), &t.Host.Side, c.Queue.Worker())})
 }
 
-// view looks whether the program's side of a read or write lies in memory that a map of the context's shows.
+// view looks whether the program's side of a read or write lies in memory that a map of the context's shows. A read
+// into what another read is about to fill is none: this side may copy the other's bytes after the device copied these.
 func (c *Context) view(t *Transfer) {
 	if t.Host.Size < transfer.DirectBytes || t.Shared != nil {
 		return
 	}
-	if p, at := c.Views.Find(t.Host.Ptr.Address(), t.Host.Size); p != nil {
-		t.Shared, t.SharedAt = p.Segment, at
+	p, at := c.Views.Find(t.Host.Ptr.Address(), t.Host.Size)
+	if p == nil || !t.Write && c.Reads.Meeting(t.Host.Ptr.Address(), &t.Host.Side) != nil {
+		return
 	}
+	t.Shared, t.SharedAt = p.Segment, at
 }
 
 // directRead is a read or a map that does not block, until its bytes are where the program looks for them.
