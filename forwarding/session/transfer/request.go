@@ -158,10 +158,12 @@ func (r *Request) pinned() bool {
 	switch {
 	case !r.Pinned || r.Memory != Device || r.Purpose == Own:
 		return false
+	case r.Write && !r.Settled: // the device would take the bytes before they are there
+		return false
 	case r.Purpose == Map:
 		return true
 	}
-	return r.Layout == Contiguous && r.Size >= DirectBytes && !r.Special && (r.Settled || !r.Write)
+	return r.Layout == Contiguous && r.Size >= DirectBytes && !r.Special
 }
 
 // brief: a map that fetches to the program's own memory is, whatever its size.

@@ -437,10 +437,9 @@ func TestMaps(t *testing.T) {
 			tr.Purpose, tr.Shown = transfer.Map, b
 			if shared {
 				tr.Shared, tr.SharedAt = p.Segment, p.Offset
-			} else {
-				tr.Fetch = func() api.Status {
-					return r.MoveNow(b, write, tr.Device, tr.Host)
-				}
+			}
+			tr.Fetch = func() api.Status {
+				return r.MoveNow(b, write, tr.Device, tr.Host)
 			}
 			r.ok(r.command(cl.COMMAND_MAP_BUFFER).CarryOut(tr))
 		}
@@ -460,6 +459,22 @@ func TestMaps(t *testing.T) {
 				t.Errorf("shared %v: an unmap brought other bytes", shared)
 			}
 			copy(b.data, pattern(size, 2))
+		}
+		// an unmap takes what a read before it is still to bring
+		other := r.buffer(5000)
+		r.warm(other)
+		copy(other.data, pattern(5000, 9))
+		r.busy()
+		r.ok(r.command(cl.COMMAND_READ_BUFFER).CarryOut(linear(other, false, false, 0, shown[:5000])))
+		from := len(r.sentSince(0))
+		show(true, false)
+		if sent := types(r.sentSince(from)); sent != "Host " { // in its turn, this side takes the bytes when they are there
+			t.Errorf("shared %v: an unmap of what is still being read sends %s", shared, sent)
+		}
+		r.w.finish()
+		r.background.Wait()
+		if !bytes.Equal(b.data[:5000], other.data) {
+			t.Errorf("shared %v: an unmap did not wait for a read into what it takes", shared)
 		}
 	}
 }
