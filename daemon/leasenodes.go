@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -140,7 +141,7 @@ func leaseToken() string {
 // wish enters a lease in the metadata, where it then waits in its place, or finds it there.
 func (d *Daemon) wish(ctx context.Context, m *membership, p frontdoor.Peer, o *clwire.LeaseOptions) (fsm.Lease, error) {
 	rec := fsm.Lease{ID: fsm.UUID(object.NewID()), Tenant: p.Tenant, Holder: clip(p.Name), Node: d.meta.node,
-		Incarnation: d.meta.incarnation, Count: uint32(o.Count), Whole: o.Whole}
+		Incarnation: d.meta.incarnation, Count: uint32(min(o.Count, math.MaxInt32)), Whole: o.Whole}
 	if o.Ticket != "" {
 		sum := sha256.Sum256([]byte(p.Tenant + "\x00" + o.Ticket))
 		copy(rec.ID[:], sum[:])

@@ -203,6 +203,17 @@ func TestLeaseOverNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	await.Until(t, "eve's sessions are ended", func() bool { return !eve.sessions[0].lives() })
+	var joe *lessee // of one node alone, ended from another one
+	await.Until(t, "joe has one of c's", func() bool { joe, err = leaseAt(t, c, clwire.LeaseOptions{Count: 1}); return err == nil })
+	defer joe.close()
+	for _, l := range allLeasesAt(t, a) {
+		if l.ID == "" {
+			if err := conn.EndLease(fmt.Sprintf("%s/%d", l.Node, l.Number)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	await.Until(t, "joe's session is ended", func() bool { return !joe.sessions[0].lives() })
 
 	lead := 0
 	for i, d := range x.all {

@@ -347,6 +347,24 @@ func TestOneTokenCannotFillTheTable(t *testing.T) {
 	d.want(nil, &SpendToken{uuid(2), hash, next(5003)}, 100)
 }
 
+// Certificates that no token paid for are those of nodes, and of programs that come in at other nodes.
+func TestOneTenantCannotFillTheTable(t *testing.T) {
+	d := &driver{t: t, s: New()}
+	next := func(n int, role Role, tenant string) Certificate {
+		return Certificate{Serial: UUID{2, byte(n), byte(n >> 8), 5}, Subject: "s", Role: role, Tenant: tenant,
+			Expires: 1000}
+	}
+	for n := range MaxTokenCertificates {
+		d.want(nil, &RecordCertificate{next(n, RoleUser, "a")}, 100)
+	}
+	d.want(object.ErrFull, &RecordCertificate{next(5000, RoleUser, "a")}, 100)
+	d.want(object.ErrFull, &RenewCertificate{next(0, RoleUser, "a").Serial, next(5001, RoleUser, "a")}, 100)
+	d.want(nil, &RecordCertificate{next(5002, RoleUser, "b")}, 100)
+	for n := range MaxTokenCertificates + 1 {
+		d.want(nil, &RecordCertificate{next(10000+n, RoleNode, "")}, 100)
+	}
+}
+
 func TestRequestIDs(t *testing.T) {
 	s := New()
 	raw := mustEncode(t, uuid(1), node(1, 10, 0), 5)

@@ -14,7 +14,7 @@ const (
 	MaxTenants           = 4096
 	MaxTokens            = 4096
 	MaxCertificates      = 1 << 16
-	MaxTokenCertificates = 1024 // that one token paid for, renewed ones among them: nobody fills the table for all
+	MaxTokenCertificates = 1024 // of one token, or of a tenant without one, renewed ones too: nobody fills the table
 	MaxObjects           = 1 << 20
 	MaxReplicas          = 64 // of one object
 	MaxPolicies          = 1024

@@ -127,7 +127,7 @@ func (t *RevokeToken) apply(s *State, at int64) Result {
 	return done(0)
 }
 
-// RecordCertificate keeps account of a certificate that no token paid for: a node's own.
+// RecordCertificate keeps account of a certificate that no token paid for: a node's own, or one of a tenant's programs.
 type RecordCertificate struct {
 	Certificate Certificate // Revoked and Reason are ignored
 }
@@ -153,7 +153,11 @@ func (s *State) record(c *Certificate, at int64) Result {
 	if len(s.certificates) >= MaxCertificates {
 		return refuse(object.ErrFull, "the cluster keeps account of %d certificates already", MaxCertificates)
 	}
-	if !c.Token.IsZero() && s.paid(c.Token) >= MaxTokenCertificates {
+	if (!c.Token.IsZero() || c.Role != RoleNode) && s.paid(c) >= MaxTokenCertificates {
+		if c.Token.IsZero() {
+			return refuse(object.ErrFull, "programs of tenant %q have %d certificates for other nodes: wait until some expire",
+				c.Tenant, MaxTokenCertificates)
+		}
 		return refuse(object.ErrFull,
 			"token %s has paid for %d certificates, its own and renewed ones: ask for another token", c.Token,
 			MaxTokenCertificates)
@@ -162,10 +166,11 @@ func (s *State) record(c *Certificate, at int64) Result {
 	return done(0)
 }
 
-// paid counts the certificates that hang on a token.
-func (s *State) paid(token UUID) (n int) {
+// paid counts the certificates that hang on the same token as one does: without a token those of its tenant, nodes' own
+// left out.
+func (s *State) paid(of *Certificate) (n int) {
 	for _, c := range s.certificates {
-		if c.Token == token {
+		if c.Token == of.Token && (!c.Token.IsZero() || c.Role != RoleNode && c.Tenant == of.Tenant) {
 			n++
 		}
 	}

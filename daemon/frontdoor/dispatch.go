@@ -218,7 +218,7 @@ var rows = map[wire.Type]row{
 	wire.KeepDevices: {node: true, maxPayload: idBytes + 2 + wire.MaxTakenDevices*(2+256),
 		handle: on((*connection).keepDevices)},
 	wire.Leases:   {maxPayload: 0, handle: on((*connection).leases)},
-	wire.EndLease: {mutates: true, maxPayload: stringMax, handle: on((*connection).endLease)},
+	wire.EndLease: {maxPayload: stringMax, handle: on((*connection).endLease)},
 }
 
 // What follows makes a row's handle or answer of a method that gets the request decoded.
