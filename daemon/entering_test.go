@@ -3,6 +3,7 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -136,4 +137,40 @@ func TestLeadsBeforeItsStoreIsOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.Release()
+}
+
+// TestAStartLosesNoReplica: until a node that was started anew has told the cluster what it still has, that is listed
+// on other nodes only. Nothing here takes this for the cluster's wish.
+func TestAStartLosesNoReplica(t *testing.T) {
+	x := newCluster(t, 2, nil)
+	persist(t, x.conns[1], "kept")
+	if s := x.replicate(1, "kept", client.ReplicateOptions{Wanted: 2}); s.Have != 2 {
+		t.Fatalf("%+v", s)
+	}
+	x.end(1)
+	d := x.ns.startWith(x.all[1].cfg, func(d *Daemon) {
+		d.at = func(step string) {
+			if step != "claims what it still has" {
+				return
+			}
+			for id, replica := range d.replicas.list(true) {
+				_ = d.followReplica(id, replica)
+			}
+		}
+	})
+	conn, err := client.Dial(d.cfg.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	await.Until(t, "it is listed here again", func() bool {
+		names, err := publishedAt(conn)
+		return err == nil && slices.Equal(names, []string{"kept"})
+	})
+	if info, err := conn.StatByName("kept"); err != nil || info.Cached || len(info.Nodes) != 0 {
+		t.Errorf("what is listed here: %+v, %v", info, err)
+	}
+	if o, err := conn.GetByName(t.Context(), "kept", 0); err != nil || string(o.Bytes()) != "content" {
+		t.Errorf("what is listed here: %v", err)
+	}
 }

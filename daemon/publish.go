@@ -454,7 +454,7 @@ func (d *Daemon) resumePublishing() error {
 }
 
 func (d *Daemon) holdPublished() error {
-	var mine, lost []fsm.Object
+	var mine, held, lost []fsm.Object
 	d.meta.raft.View(func(s *fsm.State) {
 		for _, o := range s.Objects() {
 			for _, r := range o.Replicas {
@@ -478,14 +478,14 @@ func (d *Daemon) holdPublished() error {
 			continue
 		}
 		if err := d.holdOwn(o.Tenant, object.ID(o.ID)); err == nil {
-			withdraw.Keep = append(withdraw.Keep, o.ID)
-			d.replicas.note(object.ID(o.ID), o.Tenant, false)
+			withdraw.Keep, held = append(withdraw.Keep, o.ID), append(held, o)
 			defer d.settle(o.Tenant, object.ID(o.ID))
 		} else {
 			lost = append(lost, o)
 			d.log.WithError(err).WithField("object", o.ID).Debug("a published object is no longer here")
 		}
 	}
+	d.at("claims what it still has")
 	_, err := d.propose(withdraw)
 	for _, o := range lost {
 		if err == nil && d.isHere(o) { // a daemon that took over from another has its incarnation
@@ -493,6 +493,9 @@ func (d *Daemon) holdPublished() error {
 		}
 	}
 	if err == nil {
+		for _, o := range held { // not before: until then they are listed at other nodes only, and would be given up
+			d.replicas.note(object.ID(o.ID), o.Tenant, false)
+		}
 		d.published.release()
 	}
 	return err
