@@ -37,6 +37,20 @@ func (m *model) SVMBuffer(context, address uintptr, flags, size uint64, _ uint32
 	return m.put(&thing{kind: "buffer", ctx: c, flags: flags, data: make([]byte, size), at: address}), address, nil
 }
 
+// lowestFree is the first address of a list that no allocation lies at; the list's last one if there is none.
+func (m *model) lowestFree(list []uintptr) uintptr {
+	for _, at := range list {
+		used := false
+		for _, o := range m.objects {
+			used = used || o.at == at
+		}
+		if !used {
+			return at
+		}
+	}
+	return list[len(list)-1]
+}
+
 func (m *model) SVMPart(whole uintptr, _ []uint64, flags, off, n uint64) (uintptr, api.Status) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

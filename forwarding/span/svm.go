@@ -17,8 +17,12 @@ import (
 // workers, and the program's own memory at that address too. Which member has the newest bytes is known as of any
 // buffer; maps and unmaps bring them to the program and back. So the grain is coarse. docs/design/svm.md.
 
-// svmTries is how many addresses are tried.
-const svmTries = 16
+// How an address is looked for that is free everywhere.
+const (
+	svmTries     = 64       // addresses
+	svmFillFrom  = 4        // refusals of a driver's choice, from which on each try also steps over svmFillBytes
+	svmFillBytes = 64 << 20 // at most: no more than a buffer may have
+)
 
 // svmPart is one allocation of a program's.
 type svmPart struct {
@@ -35,7 +39,7 @@ type svmPoint struct {
 // Why there is no shared virtual memory.
 var (
 	errTwoChoose = errors.New("two of the context's drivers choose addresses themselves, and cannot be made to agree")
-	errNoAddress = errors.New("no address is free in the program and in all workers")
+	errNoAddress = errors.New("no address was found that is free in the program and in all workers")
 	errNoMemory  = errors.New("the program has no memory left")
 )
 
@@ -91,14 +95,14 @@ func (c *Context) makeSVM(flags, size uint64, align uint32) (*Buffer, error) {
 		flags = cl.MEM_READ_WRITE
 	}
 	m := meeting{c: c, flags: flags, size: size, align: align}
-	defer func() { m.release(m.refused) }()
+	defer func() { m.release(m.held) }()
 	for range svmTries {
 		b, err := m.try()
 		if err != nil || b != nil {
 			return b, err
 		}
 	}
-	return nil, errNoAddress
+	return nil, fmt.Errorf("%w (the last that was tried: %s)", errNoAddress, m.last)
 }
 
 // meeting finds an address for the program and for all members that have shared virtual memory.
@@ -106,7 +110,21 @@ type meeting struct {
 	c           *Context
 	flags, size uint64
 	align       uint32
-	refused     []uintptr // of the member that chooses: held, so that it does not give the address again
+	held        []uintptr // memory of the member that chooses, at addresses that are taken elsewhere
+	last        string    // the address that was refused last, and by whom
+}
+
+// hold keeps memory whose driver chose an address that is taken elsewhere, so that the driver chooses another one: it
+// would give what is freed again. Neighbours are often taken too, so that later tries step over more.
+func (m *meeting) hold(member int, h uintptr) {
+	m.held = append(m.held, h)
+	if len(m.held) < svmFillFrom {
+		return
+	}
+	context, n := m.c.members[member].context, min(m.c.limit, svmFillBytes)
+	if filler, _, err := m.c.d.base.SVMBuffer(context, 0, m.flags, n, 0); err == nil {
+		m.held = append(m.held, filler) // 0 is released as nothing is
+	}
 }
 
 func (m *meeting) release(list []uintptr) {
@@ -134,24 +152,37 @@ func (m *meeting) order() (order []int) {
 func (m *meeting) try() (*Buffer, error) {
 	view, err := fixed.Reserve(fixed.Pick(m.size), m.size)
 	if err != nil {
+		m.last = "by chance, taken in the program"
 		return nil, notTaken(err)
 	}
 	inner := make([]uintptr, len(m.c.members))
-	for n, i := range m.order() {
+	order := m.order()
+	for n, i := range order {
 		h, got, err := m.c.d.base.SVMBuffer(m.c.members[i].context, fixed.Address(view), m.flags, m.size, m.align)
 		if err == nil && got != 0 && got != fixed.Address(view) {
 			h, view, err = m.chose(h, i, n == 0, got, view)
+		} else if err == nil && h == 0 {
+			m.last = fmt.Sprintf("%#x, taken at member %d of %d", fixed.Address(view), i+1, len(inner))
 		}
 		if err != nil || h == 0 {
-			if view != nil {
-				fixed.Release(view)
-			}
-			m.release(inner)
+			m.refuse(inner, order[0], view, err)
 			return nil, notTaken(err)
 		}
 		inner[i] = h
 	}
 	return m.c.showSVM(m, view, inner)
+}
+
+// refuse ends a try. What first made at an address that its driver chose is held. view may be nil.
+func (m *meeting) refuse(inner []uintptr, first int, view []byte, err error) {
+	if view != nil {
+		fixed.Release(view)
+	}
+	if h := inner[first]; h != 0 && err == nil && int(m.c.chooser.Load()) == first+1 {
+		inner[first] = 0
+		m.hold(first, h)
+	}
+	m.release(inner)
 }
 
 // chose has the program follow a driver that chose an address, if nobody follows another one yet. h 0: try again.
@@ -167,7 +198,8 @@ func (m *meeting) chose(h uintptr, member int, first bool, got uintptr, view []b
 	fixed.Release(view)
 	view, err := fixed.Reserve(got, m.size)
 	if err != nil {
-		m.refused = append(m.refused, h)
+		m.last = fmt.Sprintf("%#x, which the driver of member %d chose, taken in the program", got, member+1)
+		m.hold(member, h)
 		return 0, nil, err
 	}
 	return h, view, nil

@@ -234,6 +234,52 @@ func TestSVMAddresses(t *testing.T) {
 	r.end()
 }
 
+// TestSVMAddressGivenAgain: a driver that gives an address again as soon as it is free. Others are found although the
+// program, or another worker, has something at the first twenty.
+func TestSVMAddressGivenAgain(t *testing.T) {
+	const n = svm.SmallBytes
+	for _, where := range []string{"the program", "a worker"} {
+		t.Run(where, func(t *testing.T) {
+			list := make([]uintptr, 40) // the driver's, in order
+			for i := range list {
+				list[i] = fixed.Pick(n)
+			}
+			r := newSVMRig(t, 2, func(m *model) {
+				m.chooses = map[int]func() uintptr{1: func() uintptr { return m.lowestFree(list) }}
+				m.taken = func(device int, at uintptr) bool {
+					return where == "a worker" && device == 0 && slices.Contains(list[:20], at)
+				}
+			})
+			if where == "the program" {
+				for _, at := range list[:20] {
+					mem, err := fixed.Reserve(at, n)
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer fixed.Release(mem)
+				}
+			}
+			p := r.alloc(n)
+			if !slices.Contains(list[20:], p.Address()) {
+				t.Errorf("at %#x; the first address that is free everywhere is %#x", p.Address(), list[20])
+			}
+			r.d.SVMFree(r.ctx, p)
+			r.m.mu.Lock()
+			left := 0
+			for _, o := range r.m.objects {
+				if o.at != 0 {
+					left++
+				}
+			}
+			r.m.mu.Unlock()
+			if left != 0 {
+				t.Errorf("%d allocations are left at members", left)
+			}
+			r.end()
+		})
+	}
+}
+
 func TestSVMThatCannotBe(t *testing.T) {
 	r := newSVMRig(t, 2, func(m *model) {
 		pick := func() uintptr { return fixed.Pick(svm.ArenaBytes) }
