@@ -126,23 +126,23 @@ func TestKilledClientLeavesNothing(t *testing.T) {
 		t.Run(stage, func(t *testing.T) {
 			t.Setenv("VICTIM_STAGE", stage)
 			p := start(t, "victim", n.socket)
-			heir, err := strconv.Atoi(p.line(t))
+			child, err := strconv.Atoi(p.line(t))
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer unix.Kill(heir, unix.SIGKILL)
+			defer unix.Kill(child, unix.SIGKILL)
 			if n.door.Connections() != 2 {
 				t.Fatalf("%d connections before the kill", n.door.Connections())
 			}
 			p.kill()
 			waitFor(t, "the connection to end", func() bool { return n.door.Connections() == 1 })
-			if unix.Kill(heir, 0) != nil {
-				t.Error("the heir died: this test shows nothing")
+			if unix.Kill(child, 0) != nil {
+				t.Error("the child died: this test shows nothing")
 			}
 			if st := n.store.Status(); st.KeptBytes > 0 {
-				// the victim had not read all that was sent to it: what the heir has are descriptors in the socket
-				unix.Kill(heir, unix.SIGKILL)
-				waitFor(t, "what the heir has", func() bool { return n.store.Status().KeptBytes == 0 })
+				// the victim had not read all that was sent to it: what the child has are descriptors in the socket
+				unix.Kill(child, unix.SIGKILL)
+				waitFor(t, "what the child has", func() bool { return n.store.Status().KeptBytes == 0 })
 			}
 			after := n.store.Status()
 			after.Tenants, before.Tenants = nil, nil

@@ -101,7 +101,7 @@ type Daemon struct {
 	successors    chan *successor        // who asked to be the next daemon; holds one
 	onSuccess     func(pid int)          // see OnHandover
 	inherited     *inheritance           // what this daemon starts with; nil: as any
-	heirs         []*store.Conn          // of processes that held something then; the front door's
+	orphans       []*store.Conn          // of processes that held something then; the front door's
 	serves        bool                   // has opened the front door
 	before        *predecessor           // whose that was; nil: this process's own
 	leaving       *inheritance           // filled while the daemon ends in favour of another one; nil: it just ends
@@ -460,7 +460,7 @@ func (d *Daemon) openStore() (err error) {
 		o.SpillDir, o.SpillBytes = filepath.Join(d.cfg.StateDir, objectsFolder), d.spillBytes()
 	}
 	if d.inherited != nil {
-		o.Legacy, d.inherited.legacy = d.inherited.legacy, nil
+		o.Handoff, d.inherited.handoff = d.inherited.handoff, nil
 	}
 	if d.store, err = store.New(o); err != nil {
 		return err
@@ -473,7 +473,7 @@ func (d *Daemon) openStore() (err error) {
 
 func (d *Daemon) closeStore() error {
 	if d.leaving != nil {
-		d.leaving.legacy = d.store.Bequeath()
+		d.leaving.handoff = d.store.Handoff()
 		return nil
 	}
 	d.store.Close()
@@ -569,7 +569,7 @@ func (d *Daemon) openDoor() error {
 		inherited, d.inherited.door = d.inherited.door, nil
 	}
 	door, err := frontdoor.Listen(frontdoor.Options{
-		Inherited: inherited, Heirs: d.heirs, Closed: true, Takeover: d.takeover,
+		Inherited: inherited, Orphans: d.orphans, Closed: true, Takeover: d.takeover,
 		Socket: d.cfg.Socket, Store: d.store, Backend: d, Tenant: d.localTenant, Admin: d.administers,
 		Cluster: d, Peers: d, Nodes: d, Elsewhere: d, Transfers: d.serveTransfers, TransfersTLS: d.transfersTLS(),
 		GPUs: func() (any, error) { list, err := d.keeper.Devices(); return notNil(list), err },

@@ -56,7 +56,7 @@ type inheritance struct {
 	incarnation cluster.Incarnation
 	stateLock   *os.File
 	door        *frontdoor.Door
-	legacy      *store.Legacy
+	handoff     *store.HandoffState
 	// confirm asks the predecessor whether it may be: nil for a daemon that follows itself.
 	confirm func() error
 }
@@ -67,11 +67,11 @@ func (w *inheritance) close() {
 		w.stateLock.Close()
 	}
 	w.door.Close()
-	w.legacy.Close()
+	w.handoff.Close()
 }
 
-// testament is what travels in a file beside the descriptors.
-type testament struct {
+// catalogFile is what travels in a file beside the descriptors.
+type catalogFile struct {
 	Incarnation cluster.Incarnation
 	Catalog     store.Catalog
 }
@@ -174,18 +174,18 @@ func sameDir(a, b string) bool {
 
 // deliver hands everything over and waits until the successor serves.
 func (s *successor) deliver(ctx context.Context, w *inheritance, d *Daemon) error {
-	if w.legacy == nil || w.door == nil || w.stateLock == nil {
+	if w.handoff == nil || w.door == nil || w.stateLock == nil {
 		return fmt.Errorf("%w: not everything can be handed over", object.ErrInternal)
 	}
 	stop := context.AfterFunc(ctx, s.link.interrupt)
 	defer stop()
-	will, err := w.write()
+	file, err := w.write()
 	if err != nil {
 		return err
 	}
-	defer will.Close()
-	fixtures := []int{int(w.stateLock.Fd()), int(w.door.Socket.Fd()), int(w.door.Lock.Fd()), int(will.Fd())}
-	if watch := w.legacy.WatchDescriptor(); watch >= 0 && s.format >= 2 {
+	defer file.Close()
+	fixtures := []int{int(w.stateLock.Fd()), int(w.door.Socket.Fd()), int(w.door.Lock.Fd()), int(file.Fd())}
+	if watch := w.handoff.WatchDescriptor(); watch >= 0 && s.format >= 2 {
 		fixtures = append(fixtures, watch)
 	}
 	err = s.link.send(handoverFixtures, nil, fixtures...)
@@ -193,8 +193,8 @@ func (s *successor) deliver(ctx context.Context, w *inheritance, d *Daemon) erro
 		return err
 	}
 	d.at("fixtures")
-	err = s.send(handoverSegments, w.legacy.Descriptors())
-	if gpus := w.legacy.DeviceDescriptors(); err == nil && s.format >= 3 {
+	err = s.send(handoverSegments, w.handoff.Descriptors())
+	if gpus := w.handoff.DeviceDescriptors(); err == nil && s.format >= 3 {
 		err = s.send(handoverDevices, gpus)
 	} else if err == nil && len(gpus) > 0 {
 		d.log.Warnf("%d objects in the memory of GPUs are lost: the next daemon is of a release that does not know them",
@@ -239,7 +239,7 @@ func (w *inheritance) write() (*os.File, error) {
 		return nil, fmt.Errorf("memfd_create: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), "handover")
-	if err := gob.NewEncoder(f).Encode(&testament{Incarnation: w.incarnation, Catalog: w.legacy.Catalog}); err != nil {
+	if err := gob.NewEncoder(f).Encode(&catalogFile{w.incarnation, w.handoff.Catalog}); err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -336,20 +336,20 @@ func (p *predecessor) inherit(stateDir string, at func(string)) (*inheritance, e
 	if err := p.link.send(handoverHello, []byte(stateDir)); err != nil {
 		return nil, err
 	}
-	w, will, watch, err := p.fixtures()
+	w, file, watch, err := p.fixtures()
 	if err != nil {
 		return nil, err
 	}
-	defer will.Close()
+	defer file.Close()
 	at("fixtures come")
-	if err := p.memory(w, will, watch, at); err != nil {
+	if err := p.memory(w, file, watch, at); err != nil {
 		w.close()
 		return nil, err
 	}
 	return w, nil
 }
 
-// fixtures receives the locks and the socket, the file with the catalog, and the descriptor for store.Legacy.TakeWatch
+// fixtures receives the locks, the socket, the file with the catalog, and the descriptor for HandoffState.TakeWatch
 // (−1: none).
 func (p *predecessor) fixtures() (*inheritance, *os.File, int, error) {
 	kind, text, fds, err := p.link.receive(handoverTime)
@@ -374,19 +374,19 @@ func (p *predecessor) fixtures() (*inheritance, *os.File, int, error) {
 }
 
 // memory receives the segments and reads what is in them. It takes watch over in any case.
-func (p *predecessor) memory(w *inheritance, will *os.File, watch int, at func(string)) error {
-	var t testament
+func (p *predecessor) memory(w *inheritance, file *os.File, watch int, at func(string)) error {
+	var t catalogFile
 	fds, gpus, err := p.segments()
 	if err == nil {
 		at("all come")
-		if err = readTestament(will, &t); err != nil {
+		if err = readCatalogFile(file, &t); err != nil {
 			closeAll(append(fds, gpus...))
 		}
 	}
 	if err == nil {
 		w.incarnation = t.Incarnation
-		if w.legacy, err = store.NewLegacy(t.Catalog, fds); err == nil { // which takes fds over in any case
-			err = w.legacy.TakeDevices(gpus)
+		if w.handoff, err = store.NewHandoffState(t.Catalog, fds); err == nil { // which takes fds over in any case
+			err = w.handoff.TakeDevices(gpus)
 		} else {
 			closeAll(gpus)
 		}
@@ -398,7 +398,7 @@ func (p *predecessor) memory(w *inheritance, will *os.File, watch int, at func(s
 		closeAll([]int{watch})
 		return err
 	}
-	return w.legacy.TakeWatch(watch)
+	return w.handoff.TakeWatch(watch)
 }
 
 // segments receives the segments' descriptors, and those of memory of GPUs, to the end of the delivery.
@@ -435,7 +435,7 @@ func closeAll(fds []int) {
 // maxTestament bounds the catalog: some 2 KiB for each of four million objects.
 const maxTestament = 8 << 30
 
-func readTestament(f *os.File, t *testament) error {
+func readCatalogFile(f *os.File, t *catalogFile) error {
 	info, err := f.Stat()
 	if err == nil && info.Size() > maxTestament {
 		err = fmt.Errorf("%w: a catalog of %d bytes", object.ErrProtocol, info.Size())

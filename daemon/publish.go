@@ -24,7 +24,7 @@ import (
 type publications struct {
 	mu      sync.Mutex
 	tenants map[string]*held // guarded by mu
-	heirs   []*store.Conn    // of the daemon before this one, until it is known what is listed; guarded by mu
+	orphans []*store.Conn    // of the daemon before this one, until it is known what is listed; guarded by mu
 
 	follower *store.Follower // set before the front door opens: what is published here
 }
@@ -56,14 +56,14 @@ type PublishedStatus struct {
 // publishedOwner is the name of the connections that publications has, which are no process's.
 const publishedOwner = "published"
 
-// inherit keeps what the daemon before this one held, and gives the other heirs. A client elsewhere that took that name
-// gains nothing: release comes once the cluster has been asked.
-func (p *publications) inherit(heirs []*store.Conn) (others []*store.Conn) {
+// inherit keeps the orphans that publications had, and returns the others. A client that took their name for itself
+// gains nothing: release is called once the cluster has been asked.
+func (p *publications) inherit(orphans []*store.Conn) (others []*store.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, conn := range heirs {
+	for _, conn := range orphans {
 		if owner := conn.Owner(); owner.Name == publishedOwner && owner.PID == 0 {
-			p.heirs = append(p.heirs, conn)
+			p.orphans = append(p.orphans, conn)
 		} else {
 			others = append(others, conn)
 		}
@@ -75,10 +75,10 @@ func (p *publications) inherit(heirs []*store.Conn) (others []*store.Conn) {
 func (p *publications) release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, conn := range p.heirs {
+	for _, conn := range p.orphans {
 		conn.Close()
 	}
-	p.heirs = nil
+	p.orphans = nil
 }
 
 // hold describes a sealed object of tenant, and takes a reference where it is ephemeral.
@@ -441,7 +441,7 @@ func nodeNames(s *fsm.State, o fsm.Object) []string {
 // resumePublishing takes hold of what an earlier run of this node published and the store still has (persisted
 // objects), and withdraws the rest: host memory does not outlive its daemon.
 func (d *Daemon) resumePublishing() error {
-	d.heirs = d.published.inherit(d.store.Heirs())
+	d.orphans = d.published.inherit(d.store.Orphans())
 	d.published.follower = d.store.Follow()
 	d.bringing.follower = d.store.Follow()
 	close(d.holds)

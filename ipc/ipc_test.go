@@ -345,12 +345,12 @@ func child() {
 		fmt.Println(err)
 		os.Exit(1)
 	}
-	heir := exec.Command("sleep", "60")
-	heir.ExtraFiles = []*os.File{os.NewFile(uintptr(d.fd), "socket")}
-	if err := heir.Start(); err != nil {
+	child := exec.Command("sleep", "60")
+	child.ExtraFiles = []*os.File{os.NewFile(uintptr(d.fd), "socket")}
+	if err := child.Start(); err != nil {
 		os.Exit(1)
 	}
-	fmt.Println(heir.Process.Pid)
+	fmt.Println(child.Process.Pid)
 	select {}
 }
 
@@ -412,11 +412,11 @@ func TestProcessEndsThoughAForkHoldsTheSocket(t *testing.T) {
 	if got := all.Count(); got != 1 {
 		t.Errorf("%d processes are watched, want 1", got)
 	}
-	var heir int
-	if _, err := fmt.Fscan(out, &heir); err != nil {
+	var child int
+	if _, err := fmt.Fscan(out, &child); err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Kill(heir, unix.SIGKILL)
+	defer unix.Kill(child, unix.SIGKILL)
 	number, copied := 0, 0
 	all.mu.Lock()
 	for fd := range all.all {

@@ -133,7 +133,7 @@ func (c *Conn) letGo() {
 	s := c.s
 	c.closed = true
 	c.dropIdleOf()
-	c.disinherit()
+	c.disown()
 	if s.departing {
 		c.keepSlots()
 	}

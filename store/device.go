@@ -543,36 +543,36 @@ func (m deviceCharges) list() (list []DeviceStatus) {
 	return list
 }
 
-// bequeathDevice leaves an object in the memory of a GPU to the next store. mu is held.
-func (s *Store) bequeathDevice(l *Legacy, e *entry, o *legacyObject) {
+// handOffDevice leaves an object in the memory of a GPU to the next store. mu is held.
+func (s *Store) handOffDevice(h *HandoffState, e *entry, o *handoffObject) {
 	if e.state != object.Sealed || e.gpu.fd < 0 {
 		return
 	}
 	s.unrankDevice(e)
-	l.Catalog.DeviceObjects = o.appendTo(l.Catalog.DeviceObjects)
-	l.Catalog.DeviceMemory = append(l.Catalog.DeviceMemory, LegacyDevice{e.gpu.device, e.gpu.bytes})
-	l.devices = append(l.devices, e.gpu.fd)
+	h.Catalog.DeviceObjects = o.appendTo(h.Catalog.DeviceObjects)
+	h.Catalog.DeviceMemory = append(h.Catalog.DeviceMemory, HandoffDevice{e.gpu.device, e.gpu.bytes})
+	h.devices = append(h.devices, e.gpu.fd)
 	e.gpu.fd = -1
 	delete(s.onDevices, e)
 }
 
 // inheritDevices takes over what lies in the memory of GPUs; quotas are charged, and not asked. Before s is shared.
-func (s *Store) inheritDevices(l *Legacy) error {
-	table, last := l.Catalog.DeviceObjects, (*legacyObject)(nil)
-	for i := 0; len(l.devices) > 0 && len(table) > 0; i++ {
+func (s *Store) inheritDevices(h *HandoffState) error {
+	table, last := h.Catalog.DeviceObjects, (*handoffObject)(nil)
+	for i := 0; len(h.devices) > 0 && len(table) > 0; i++ {
 		o, rest, err := nextObject(table, last)
 		if err != nil {
 			return err
 		}
 		r := &o.record
-		if m := l.Catalog.DeviceMemory; i >= len(m) || r.ID.IsZero() || s.objects[r.ID] != nil || !r.Class.Valid() ||
+		if m := h.Catalog.DeviceMemory; i >= len(m) || r.ID.IsZero() || s.objects[r.ID] != nil || !r.Class.Valid() ||
 			r.Class == object.Persisted || r.SizeBytes == 0 || r.SizeBytes > m[i].Bytes || m[i].Device.IsZero() {
 			return fmt.Errorf("%w: object %s of %d bytes in the memory of a GPU", object.ErrProtocol, r.ID, r.SizeBytes)
 		}
-		e, m := s.inheritRecord(o), l.Catalog.DeviceMemory[i]
+		e, m := s.inheritRecord(o), h.Catalog.DeviceMemory[i]
 		e.state = object.Sealed
-		s.setDevice(e, &deviceMemory{device: m.Device, bytes: m.Bytes, fd: l.devices[0]})
-		l.devices = l.devices[1:]
+		s.setDevice(e, &deviceMemory{device: m.Device, bytes: m.Bytes, fd: h.devices[0]})
+		h.devices = h.devices[1:]
 		if e.tenant.devices == nil {
 			e.tenant.devices = make(deviceCharges)
 		}

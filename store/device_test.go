@@ -448,7 +448,7 @@ func forceOut(t *testing.T, s *Store, id object.ID) {
 }
 
 // The next daemon has the memory, the names, the charges and who holds what; objects on disk and in host memory beside.
-func TestBequeathMemoryOfGPUs(t *testing.T) {
+func TestHandoffMemoryOfGPUs(t *testing.T) {
 	f := &fakeDevices{}
 	opts := Options{Devices: f, SpillDir: t.TempDir(), TenantDeviceBytes: 8 * deviceGranule, Segments: 64}
 	s := newStore(t, opts)
@@ -482,7 +482,7 @@ func TestBequeathMemoryOfGPUs(t *testing.T) {
 		t.Errorf("%+v, %v", info, err)
 	}
 	if again, _ := d.Reclaim(held, 0); !again {
-		t.Error("the heir's reference is gone")
+		t.Error("the orphan's reference is gone")
 	}
 	for _, id := range []object.ID{gone, open.ID} {
 		_, err := d.GetDevice(id, "")
@@ -493,8 +493,8 @@ func TestBequeathMemoryOfGPUs(t *testing.T) {
 		t.Errorf("%+v", st.Devices)
 	}
 	mustAgree(t, next, true)
-	for _, heir := range next.Heirs() {
-		heir.Close()
+	for _, orphan := range next.Orphans() {
+		orphan.Close()
 	}
 	if err := errors.Join(d.Release(held), d.Release(named), d.Delete(whole, ""), d.Delete(named, "")); err != nil {
 		t.Fatal(err)
@@ -523,9 +523,9 @@ func TestACatalogThatLiesAboutGPUs(t *testing.T) {
 		onGPU(t, c, Spec{SizeBytes: 5, Name: "a", Class: object.Named}, gpuA)
 		onGPU(t, c, Spec{SizeBytes: 5, Name: "b", Class: object.Named}, gpuA)
 		s.Leave()
-		l := s.Bequeath()
+		l := s.Handoff()
 		lie(&l.Catalog)
-		if next, err := New(Options{CapacityBytes: 64 << 20, Legacy: l}); !errors.Is(err, object.ErrProtocol) {
+		if next, err := New(Options{CapacityBytes: 64 << 20, Handoff: l}); !errors.Is(err, object.ErrProtocol) {
 			t.Errorf("%s: %v", what, err)
 			if next != nil {
 				next.Close()
@@ -535,6 +535,6 @@ func TestACatalogThatLiesAboutGPUs(t *testing.T) {
 			t.Errorf("%s: %d descriptors are left", what, n)
 		}
 	}
-	few := &Legacy{Catalog: Catalog{DeviceMemory: make([]LegacyDevice, 2)}}
+	few := &HandoffState{Catalog: Catalog{DeviceMemory: make([]HandoffDevice, 2)}}
 	wantErr(t, few.TakeDevices(nil), object.ErrProtocol)
 }

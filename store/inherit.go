@@ -10,14 +10,14 @@ import (
 	"tendril/store/object"
 )
 
-// Heirs gives a connection for each one that the store before this had, with its references; once. Each is to be closed
+// Orphans returns the previous store's connections with their references, at its first call. Each is to be closed
 // when its process has ended, or has come back and claimed what it still holds (Reclaim).
-func (s *Store) Heirs() []*Conn {
+func (s *Store) Orphans() []*Conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	heirs := s.heirs
-	s.heirs = nil
-	return heirs
+	orphans := s.orphans
+	s.orphans = nil
+	return orphans
 }
 
 // Owner says for whom the connection acts.
@@ -25,15 +25,15 @@ func (c *Conn) Owner() Owner { return c.owner }
 
 // inherit puts what the store before left into the table, in which what is on disk stands already; said is of that. The
 // janitor writes the records there that differ. Capacity and quotas are charged, and not asked. Before s is shared.
-func (s *Store) inherit(l *Legacy, said recordsSaid) error {
-	s.nextID = max(s.nextID, l.Catalog.NextSegment)
-	s.inheritRemnants(l.Catalog.Remnants)
-	for i, g := range l.Catalog.Segments {
-		if s.segments[g.ID] != nil || g.ID == 0 || g.ID > s.nextID || l.memory[i].Bytes() != g.Bytes {
+func (s *Store) inherit(h *HandoffState, said recordsSaid) error {
+	s.nextID = max(s.nextID, h.Catalog.NextSegment)
+	s.inheritRemnants(h.Catalog.Remnants)
+	for i, g := range h.Catalog.Segments {
+		if s.segments[g.ID] != nil || g.ID == 0 || g.ID > s.nextID || h.memory[i].Bytes() != g.Bytes {
 			return fmt.Errorf("%w: segment %d of %d bytes twice, or of another size", object.ErrProtocol, g.ID, g.Bytes)
 		}
 		t := s.tenantOf(g.Tenant)
-		s.segments[g.ID] = &segmentState{id: g.ID, bytes: g.Bytes, tenant: t, mem: l.memory[i],
+		s.segments[g.ID] = &segmentState{id: g.ID, bytes: g.Bytes, tenant: t, mem: h.memory[i],
 			seen: make(map[*Conn]struct{}), once: g.Alone, sealed: true, shown: true,
 			foreign: fewForeign(g.Foreign)}
 		s.charged += g.Bytes
@@ -41,13 +41,13 @@ func (s *Store) inherit(l *Legacy, said recordsSaid) error {
 		s.opened++
 		t.opened++
 	}
-	l.memory = nil                // the table's from here on
+	h.memory = nil                // the table's from here on
 	for _, e := range s.objects { // of what is on disk: the store before knows which names they have now
 		s.unbind(e)
 	}
-	s.makeRoom(len(l.Catalog.Objects) / legacyObjectBytes)
-	var last *legacyObject
-	for table := l.Catalog.Objects; len(table) > 0; {
+	s.makeRoom(len(h.Catalog.Objects) / handoffObjectBytes)
+	var last *handoffObject
+	for table := h.Catalog.Objects; len(table) > 0; {
 		o, rest, err := nextObject(table, last)
 		if err == nil {
 			err = s.inheritObject(o, said)
@@ -57,18 +57,18 @@ func (s *Store) inherit(l *Legacy, said recordsSaid) error {
 		}
 		table, last = rest, o
 	}
-	for _, id := range l.Catalog.Undead {
+	for _, id := range h.Catalog.Undead {
 		if e := s.objects[id]; e != nil && e.state == object.Spilled {
 			s.forgetEntry(e)
 		}
 	}
-	if err := s.inheritDevices(l); err != nil {
+	if err := s.inheritDevices(h); err != nil {
 		return err
 	}
-	for _, c := range l.Catalog.Conns {
+	for _, c := range h.Catalog.Conns {
 		s.inheritConn(c)
 	}
-	for _, st := range l.Catalog.Streams {
+	for _, st := range h.Catalog.Streams {
 		s.inheritStream(st)
 	}
 	s.adoptTrees(said.members)
@@ -91,7 +91,7 @@ func (s *Store) makeRoom(objects int) {
 }
 
 // inheritObject takes one object over. What is on disk alone stands in the table, or its file is damaged.
-func (s *Store) inheritObject(o *legacyObject, said recordsSaid) error {
+func (s *Store) inheritObject(o *handoffObject, said recordsSaid) error {
 	r := &o.record
 	e, g := s.objects[r.ID], s.segments[o.segment]
 	if r.ID.IsZero() || !r.Class.Valid() || e != nil && (e.state != object.Spilled || e.size != r.SizeBytes ||
@@ -140,7 +140,7 @@ func (s *Store) inheritObject(o *legacyObject, said recordsSaid) error {
 
 // inheritChanges takes over what the store before knows of an object on disk: the disk may not have taken all of it.
 // It is called nameOnDisk there. What differs the janitor writes.
-func (s *Store) inheritChanges(e *entry, o *legacyObject, nameOnDisk string) {
+func (s *Store) inheritChanges(e *entry, o *handoffObject, nameOnDisk string) {
 	r := &o.record
 	bound := e.bound.Equal(r.Bound) || e.bound.IsZero() // it got the name it was sealed with, a moment later
 	same := nameOnDisk == r.Name && e.class == r.Class && e.pinned == r.Pinned && bound &&
@@ -172,7 +172,7 @@ func (s *Store) inheritChanges(e *entry, o *legacyObject, nameOnDisk string) {
 }
 
 // inheritRecord makes the entry of an object that is in memory alone.
-func (s *Store) inheritRecord(o *legacyObject) *entry {
+func (s *Store) inheritRecord(o *handoffObject) *entry {
 	r := &o.record
 	e := &entry{
 		id: r.ID, size: r.SizeBytes, meta: r.Meta, tenant: s.tenantOf(r.Tenant), creatorPID: r.CreatorPID,
@@ -192,10 +192,10 @@ func (s *Store) inheritRecord(o *legacyObject) *entry {
 	return e
 }
 
-func (s *Store) inheritConn(l LegacyConn) {
-	c := s.newConn(Owner{Tenant: l.Tenant, PID: l.PID, Name: l.Name}, s.tenantOf(l.Tenant))
-	c.refs = make(map[object.ID]reference, len(l.Refs)/legacyRefBytes)
-	for cursor := (legacyCursor{b: l.Refs}); len(cursor.b) >= legacyRefBytes; {
+func (s *Store) inheritConn(h HandoffConn) {
+	c := s.newConn(Owner{Tenant: h.Tenant, PID: h.PID, Name: h.Name}, s.tenantOf(h.Tenant))
+	c.refs = make(map[object.ID]reference, len(h.Refs)/handoffRefBytes)
+	for cursor := (handoffCursor{b: h.Refs}); len(cursor.b) >= handoffRefBytes; {
 		id, n, since := cursor.id(), int(cursor.number(4)), cursor.time()
 		e := s.objects[id]
 		if _, twice := c.refs[id]; e == nil || n == 0 || twice {
@@ -207,27 +207,27 @@ func (s *Store) inheritConn(l LegacyConn) {
 	}
 	c.tenant.conns++
 	s.conns[c] = struct{}{}
-	s.heirs = append(s.heirs, c)
+	s.orphans = append(s.orphans, c)
 	if s.inherited == nil {
 		s.inherited = make(map[int][]*Conn)
 	}
-	s.inherited[l.PID] = append(s.inherited[l.PID], c)
+	s.inherited[h.PID] = append(s.inherited[h.PID], c)
 }
 
-// fromHeir takes one reference to e from an heir of c's process, which then is c's. mu is held.
-func (c *Conn) fromHeir(e *entry) {
-	for _, heir := range c.s.inherited[c.owner.PID] {
-		if _, held := heir.refs[e.id]; held && heir.tenant == c.tenant {
-			c.s.take1(heir, e)
+// fromOrphan moves one reference to e from an orphan of c's process to c. mu is held.
+func (c *Conn) fromOrphan(e *entry) {
+	for _, orphan := range c.s.inherited[c.owner.PID] {
+		if _, held := orphan.refs[e.id]; held && orphan.tenant == c.tenant {
+			c.s.take1(orphan, e)
 			return
 		}
 	}
 }
 
-// disinherit forgets an heir that ends. mu is held.
-func (c *Conn) disinherit() {
+// disown removes an orphan that is closed from the table. mu is held.
+func (c *Conn) disown() {
 	pid := c.owner.PID
-	rest := slices.DeleteFunc(c.s.inherited[pid], func(heir *Conn) bool { return heir == c })
+	rest := slices.DeleteFunc(c.s.inherited[pid], func(orphan *Conn) bool { return orphan == c })
 	if len(rest) == 0 {
 		delete(c.s.inherited, pid)
 	} else {
@@ -235,21 +235,21 @@ func (c *Conn) disinherit() {
 	}
 }
 
-func (s *Store) inheritStream(l LegacyStream) {
-	t := s.tenantOf(l.Tenant)
+func (s *Store) inheritStream(h HandoffStream) {
+	t := s.tenantOf(h.Tenant)
 	if t.streams == nil {
 		t.streams = make(map[string]*stream)
 	}
 	st := &stream{
-		tenant: t, name: l.Name, created: l.Created, charge: streamBytes + uint64(len(l.Name)), limit: l.Limit,
-		limitBytes: l.LimitBytes,
-		dropOldest: l.DropOldest, keep: l.Keep, ended: l.Ended, pushed: l.Pushed, popped: l.Popped, dropped: l.Dropped,
+		tenant: t, name: h.Name, created: h.Created, charge: streamBytes + uint64(len(h.Name)), limit: h.Limit,
+		limitBytes: h.LimitBytes,
+		dropOldest: h.DropOldest, keep: h.Keep, ended: h.Ended, pushed: h.Pushed, popped: h.Popped, dropped: h.Dropped,
 		ends: make(map[*streamEnd]struct{}),
 	}
-	if l.Broken != "" {
-		st.broken = errors.Join(object.ErrAborted, errors.New(l.Broken))
+	if h.Broken != "" {
+		st.broken = errors.Join(object.ErrAborted, errors.New(h.Broken))
 	}
-	for _, f := range l.Frames {
+	for _, f := range h.Frames {
 		if e := s.objects[f.ID]; e != nil {
 			e.refs++
 			st.frames = append(st.frames, frame{e, f.Number})
@@ -259,6 +259,6 @@ func (s *Store) inheritStream(l LegacyStream) {
 	s.charged += st.charge
 	t.charged += st.charge
 	s.tableBytes += st.charge
-	t.streams[l.Name] = st
+	t.streams[h.Name] = st
 	s.dropStream(st) // where nobody comes back for it
 }

@@ -161,8 +161,8 @@ func TestReaderPaysAfterATakeover(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for _, heir := range next.Heirs() {
-				heir.Close()
+			for _, orphan := range next.Orphans() {
+				orphan.Close()
 			}
 			if deleted != "before" {
 				if err := connect(t, next, "owner").Delete(id, ""); err != nil {

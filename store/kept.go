@@ -36,15 +36,15 @@ const fewRemnants = 1024
 const remnantShare = 8
 
 // beginWatch makes what reports free memory, or takes over that of the daemon before. Before s is shared.
-func (s *Store) beginWatch(l *Legacy) {
+func (s *Store) beginWatch(h *HandoffState) {
 	s.remnants = make(map[int32]*remnant)
 	s.maxRemnants = max(fewRemnants, segment.WatchesAtMost()/remnantShare)
-	if l != nil && l.watch != nil {
-		s.watch, l.watch = l.watch, nil
+	if h != nil && h.watch != nil {
+		s.watch, h.watch = h.watch, nil
 		return
 	}
-	if l != nil {
-		l.Catalog.Remnants = nil // nobody would say when they are free
+	if h != nil {
+		h.Catalog.Remnants = nil // nobody would say when they are free
 	}
 	s.watch, s.watchFault = segment.NewWatch(s.opts.System)
 }
@@ -256,25 +256,25 @@ func (t *tenant) keptNote() string {
 		t.remnantBytes)
 }
 
-// bequeathRemnants gives the next store what it needs to go on charging. watchFreed has ended. mu is held.
-func (s *Store) bequeathRemnants(l *Legacy) {
+// handOffRemnants gives the next store what it needs to go on charging. watchFreed has ended. mu is held.
+func (s *Store) handOffRemnants(h *HandoffState) {
 	if s.watch == nil {
 		return
 	}
 	for number, r := range s.remnants {
-		left := LegacyRemnant{Tenant: r.tenant.name, Bytes: r.bytes, Number: number, Since: r.since}
+		left := HandoffRemnant{Tenant: r.tenant.name, Bytes: r.bytes, Number: number, Since: r.since}
 		if s.disputed[number] != nil {
 			left.Foreign = r.foreign
 		}
-		l.Catalog.Remnants = append(l.Catalog.Remnants, left)
+		h.Catalog.Remnants = append(h.Catalog.Remnants, left)
 	}
 	if w, err := s.watch.Renew(); err == nil {
-		l.watch = w
+		h.watch = w
 	}
 }
 
 // inheritRemnants charges what the store before had given up and what is not free yet. Before s is shared.
-func (s *Store) inheritRemnants(list []LegacyRemnant) {
+func (s *Store) inheritRemnants(list []HandoffRemnant) {
 	if s.watch == nil || len(list) == 0 {
 		return
 	}

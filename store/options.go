@@ -77,8 +77,8 @@ type Options struct {
 	NoIndex bool
 	// SpillSystem is the file system. Default spill.Linux.
 	SpillSystem spill.System
-	// Legacy is what a store before this one left (Bequeath); nil: nothing. New takes it over in any case.
-	Legacy *Legacy
+	// Handoff is what the previous store's Handoff returned; nil: nothing. New takes it over, also when it fails.
+	Handoff *HandoffState
 	// System is the kernel. Default segment.Linux.
 	System segment.System
 }

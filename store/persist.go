@@ -34,7 +34,7 @@ func (s *Store) openSpill(said recordsSaid) error {
 		if e != nil && len(r.Members) > 0 {
 			said.members[e] = r.Members
 		}
-		if e != nil && r.Name != "" && s.opts.Legacy != nil {
+		if e != nil && r.Name != "" && s.opts.Handoff != nil {
 			said.names[e] = r.Name
 		}
 	}
@@ -51,7 +51,7 @@ func ForgoSpill(path string) error { return spill.Forgo(path) }
 // adopt puts an object on disk into the table, and gives it; nil where its time is over. Of two that claim a name the
 // one that got it later has it.
 func (s *Store) adopt(r *spill.Record) *entry {
-	if !r.Expires.IsZero() && !time.Now().Before(r.Expires) && s.opts.Legacy == nil { // else that knows better
+	if !r.Expires.IsZero() && !time.Now().Before(r.Expires) && s.opts.Handoff == nil { // else that knows better
 		_ = s.spill.Remove(r.ID, r.SizeBytes) // the next start tries again
 		return nil
 	}

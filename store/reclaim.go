@@ -6,8 +6,7 @@ import "tendril/store/object"
 // now: not where the object is not there (any more), not sealed, or not for c. Release gives it back. here: the object
 // lies in the segment that the peer says it has mapped, and from now on that counts as known to c, without a
 // descriptor. A peer that lies about what it has mapped harms itself alone. An object on disk is held there: nothing
-// brings it back for this. Where a connection to the store before held it for the same process (Heirs), that is the
-// reference which c gets.
+// brings it back for this. If an orphan of the same process (Orphans) holds the reference, it moves to c.
 func (c *Conn) Reclaim(id object.ID, mapped uint64) (again, here bool) {
 	s := c.s
 	s.mu.Lock()
@@ -16,7 +15,7 @@ func (c *Conn) Reclaim(id object.ID, mapped uint64) (again, here bool) {
 	if err != nil || id.IsZero() || c.closed || e.state != object.Sealed && e.state != object.Spilled {
 		return false, false
 	}
-	c.fromHeir(e)
+	c.fromOrphan(e)
 	c.refer(e)
 	g := e.seg
 	// it was copied when it was shared, and the peer has the old place

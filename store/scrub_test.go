@@ -254,7 +254,7 @@ func TestScrubTellsOfDamage(t *testing.T) {
 }
 
 // Checksums go with the objects to the store that takes over.
-func TestChecksumsAreBequeathed(t *testing.T) {
+func TestChecksumsAreHandedOver(t *testing.T) {
 	s := newStore(t, spillOptions(t.TempDir()))
 	c := connect(t, s, "uid:1")
 	spec := named("n", 5000)

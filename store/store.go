@@ -102,9 +102,9 @@ type Store struct {
 	closed      bool
 	ending      bool            // see Ending
 	departing   bool            // see Leave
-	left        []LegacyConn    // what connections held that ended since
-	heirs       []*Conn         // for Heirs
-	inherited   map[int][]*Conn // heirs that are not closed, by process
+	left        []HandoffConn   // what connections held that ended since
+	orphans     []*Conn         // for Orphans
+	inherited   map[int][]*Conn // orphans that are not closed, by process
 	closing     atomic.Bool     // closed, for who does not hold mu
 
 	kick chan struct{} // wakes fillWarmPool; capacity 1
@@ -183,7 +183,7 @@ type tenant struct {
 func New(opts Options) (*Store, error) {
 	opts = opts.withDefaults()
 	if err := opts.Validate(); err != nil {
-		opts.Legacy.Close()
+		opts.Handoff.Close()
 		return nil, err
 	}
 	s := &Store{
@@ -210,11 +210,11 @@ func New(opts Options) (*Store, error) {
 		watched:   make(chan struct{}),
 		freed:     make(chan struct{}),
 	}
-	s.beginWatch(opts.Legacy)
-	if err := s.begin(opts.Legacy); err != nil {
+	s.beginWatch(opts.Handoff)
+	if err := s.begin(opts.Handoff); err != nil {
 		return nil, err
 	}
-	s.opts.Legacy = nil
+	s.opts.Handoff = nil
 	go s.fillWarmPool()
 	go s.janitor()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -225,19 +225,19 @@ func New(opts Options) (*Store, error) {
 }
 
 // begin fills the table with what is on disk and what a store before this one left. Before s is shared.
-func (s *Store) begin(l *Legacy) error {
+func (s *Store) begin(h *HandoffState) error {
 	said := recordsSaid{make(map[*entry][]object.Member), make(map[*entry]string)}
 	var err error
 	if s.opts.SpillDir != "" {
 		err = s.openSpill(said)
 	}
 	switch {
-	case err == nil && l != nil:
-		err = s.inherit(l, said)
+	case err == nil && h != nil:
+		err = s.inherit(h, said)
 	case err == nil:
 		s.adoptTrees(said.members)
 	}
-	l.Close() // what was not taken over
+	h.Close() // what was not taken over
 	s.mu.Lock()
 	s.unlock() // closes and removes what is of no use any more
 	if err != nil {

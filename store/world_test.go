@@ -1157,7 +1157,7 @@ func (w *world) handOver() {
 		}
 	}
 	opts := w.opts
-	opts.Legacy = w.s.Bequeath()
+	opts.Handoff = w.s.Handoff()
 	var err error
 	if w.s, err = New(opts); err != nil {
 		w.t.Fatal(err)
@@ -1166,8 +1166,8 @@ func (w *world) handOver() {
 	for _, a := range old {
 		w.actors = append(w.actors, w.comeBack(a))
 	}
-	for _, heir := range w.s.Heirs() {
-		heir.Close()
+	for _, orphan := range w.s.Orphans() {
+		orphan.Close()
 	}
 	for _, o := range w.things {
 		w.collect(o)

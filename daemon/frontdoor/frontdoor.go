@@ -74,11 +74,11 @@ type Options struct {
 	// MaxFiles bounds the descriptors that local connections take: one each, one for each process that has some, and
 	// one for each that has the index. The last eighth is as of MaxConnections. Default 0: no bound.
 	MaxFiles int
-	// Inherited is the door of the daemon before; nil: Listen makes one. Listen takes it over in any case. Heirs are
-	// connections that hold what that daemon's clients held, and are the Server's; each ends with its process, or Grace
-	// (default 30 s) after that has connected again. With Closed nobody is let in before Open.
+	// Inherited is the previous daemon's door; nil: Listen makes one. Listen takes it over, also when it fails. Orphans
+	// hold the references of that daemon's clients. The Server owns them and closes each when its process ends, or
+	// Grace (default 30 s) after that process has connected again. With Closed nobody is let in before Open.
 	Inherited *Door
-	Heirs     []*store.Conn
+	Orphans   []*store.Conn
 	Grace     time.Duration
 	Closed    bool
 	// Takeover says whether a peer may be the next daemon, and gives the socket and the format for that; nil = nobody
@@ -155,7 +155,7 @@ type Server struct {
 	away    map[uint64]*awaySession
 	closed  bool
 
-	heirs     heirs
+	orphans   orphans
 	askers    []*asker    // of other nodes, that want objects
 	remote    *remoteDoor // nil: not open
 	strangers strangers
@@ -180,7 +180,7 @@ func Listen(opts Options) (*Server, error) {
 	}
 	s.pages.free = 1
 	s.strangers = strangers{from: map[netip.Addr]int{}, all: map[*stranger]struct{}{}}
-	s.heirs = heirs{grace: opts.Grace, of: make(map[int][]*ipc.Process), timer: make(map[*ipc.Process]*time.Timer)}
+	s.orphans = orphans{grace: opts.Grace, of: make(map[int][]*ipc.Process), timer: make(map[*ipc.Process]*time.Timer)}
 	if s.poller, err = ipc.NewPoller(); err == nil {
 		s.processes, err = ipc.NewProcesses()
 	}
@@ -193,8 +193,8 @@ func Listen(opts Options) (*Server, error) {
 		return nil, fmt.Errorf("front door: %w", err)
 	}
 	s.farewells = newFarewells(opts.Log)
-	for _, conn := range opts.Heirs {
-		s.heirs.adopt(conn)
+	for _, conn := range opts.Orphans {
+		s.orphans.adopt(conn)
 	}
 	if opts.Cluster != nil {
 		s.running.Add(1)
@@ -268,7 +268,7 @@ func (s *Server) Close() {
 	s.farewells.close()
 	s.listener.Close()
 	s.processes.Close()
-	s.heirs.close()
+	s.orphans.close()
 	s.lock.Close() // only now may another daemon take the path
 }
 

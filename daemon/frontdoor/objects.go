@@ -32,7 +32,7 @@ func (c *connection) hello(m wire.HelloRequest) (ipc.Payload, error) {
 	c.peer.Name, c.store = m.Program, conn
 	c.stateMu.Unlock()
 	c.version = version
-	c.srv.heirs.returned(c.peer.PID)
+	c.srv.orphans.returned(c.peer.PID)
 	return &wire.HelloReply{
 		Version: version, DaemonVersion: c.srv.opts.DaemonVersion, Incarnation: c.srv.opts.Incarnation,
 		Tenant:    c.peer.Tenant,

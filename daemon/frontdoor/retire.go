@@ -92,9 +92,9 @@ func (c *connection) takeover(f *ipc.Frame, m wire.TakeoverRequest) error {
 	return c.replyLater(func() { c.replyFD(f, &wire.TakeoverReply{Format: format}, fd) })
 }
 
-// heirs hold what connections to the daemon before this one held, until their process ends or has been back for the
-// grace.
-type heirs struct {
+// orphans are the previous daemon's connections. Each keeps its references until its process ends, or until the grace
+// after that process has connected again.
+type orphans struct {
 	grace   time.Duration // immutable
 	running sync.WaitGroup
 
@@ -103,59 +103,59 @@ type heirs struct {
 	timer map[*ipc.Process]*time.Timer // of each that is watched; nil before it is back
 }
 
-// adopt takes an heir in. One whose process is gone, or was none of this machine's, is closed at once.
-func (h *heirs) adopt(conn *store.Conn) {
+// adopt takes over one connection. It is closed at once if its process is gone or was on another machine.
+func (o *orphans) adopt(conn *store.Conn) {
 	pid := conn.Owner().PID
 	process, err := ipc.ProcessOf(pid)
 	if err != nil {
 		conn.Close()
 		return
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.of[pid] = append(h.of[pid], process)
-	h.timer[process] = nil
-	h.running.Go(func() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.of[pid] = append(o.of[pid], process)
+	o.timer[process] = nil
+	o.running.Go(func() {
 		_ = process.Wait() // it has ended, or its time is over
 		conn.Close()
-		h.forget(pid, process)
+		o.forget(pid, process)
 	})
 }
 
 // forget gives a process's descriptor back.
-func (h *heirs) forget(pid int, process *ipc.Process) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if timer := h.timer[process]; timer != nil {
+func (o *orphans) forget(pid int, process *ipc.Process) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if timer := o.timer[process]; timer != nil {
 		timer.Stop()
 	}
-	delete(h.timer, process)
-	h.of[pid] = slices.DeleteFunc(h.of[pid], func(p *ipc.Process) bool { return p == process })
-	if len(h.of[pid]) == 0 {
-		delete(h.of, pid)
+	delete(o.timer, process)
+	o.of[pid] = slices.DeleteFunc(o.of[pid], func(p *ipc.Process) bool { return p == process })
+	if len(o.of[pid]) == 0 {
+		delete(o.of, pid)
 	}
 	process.Close()
 }
 
 // returned notes that a process has connected: what it has not claimed after the grace goes.
-func (h *heirs) returned(pid int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, process := range h.of[pid] {
-		h.timer[process] = time.AfterFunc(h.grace, process.Close)
+func (o *orphans) returned(pid int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, process := range o.of[pid] {
+		o.timer[process] = time.AfterFunc(o.grace, process.Close)
 	}
-	delete(h.of, pid)
+	delete(o.of, pid)
 }
 
 // close ends them all.
-func (h *heirs) close() {
-	h.mu.Lock()
-	for process, timer := range h.timer {
+func (o *orphans) close() {
+	o.mu.Lock()
+	for process, timer := range o.timer {
 		if timer != nil {
 			timer.Stop()
 		}
 		process.Close()
 	}
-	h.mu.Unlock()
-	h.running.Wait()
+	o.mu.Unlock()
+	o.running.Wait()
 }

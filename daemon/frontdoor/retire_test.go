@@ -28,13 +28,13 @@ func TestAnHeirEndsWithItsProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := heirs{grace: time.Hour, of: make(map[int][]*ipc.Process), timer: make(map[*ipc.Process]*time.Timer)}
-	defer h.close()
-	h.adopt(conn)
+	o := orphans{grace: time.Hour, of: make(map[int][]*ipc.Process), timer: make(map[*ipc.Process]*time.Timer)}
+	defer o.close()
+	o.adopt(conn)
 	in.Close()
 	cmd.Wait()
-	h.running.Wait()
-	if len(h.of) != 0 || len(h.timer) != 0 {
-		t.Errorf("of a process that has ended %v and %v are left", h.of, h.timer)
+	o.running.Wait()
+	if len(o.of) != 0 || len(o.timer) != 0 {
+		t.Errorf("of a process that has ended %v and %v are left", o.of, o.timer)
 	}
 }

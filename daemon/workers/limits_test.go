@@ -63,7 +63,7 @@ func TestForksAreNotChargedTwice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if rough := lookAt(pid, 1000, false); rough.bytes < 96<<20 || len(rough.heirs) < 4 {
+	if rough := lookAt(pid, 1000, false); rough.bytes < 96<<20 || len(rough.children) < 4 {
 		t.Fatalf("the worker did not fork as it should: %+v", rough)
 	}
 	for range 3 {

@@ -22,9 +22,9 @@ const (
 
 // use is what a process takes with all that it started.
 type use struct {
-	tasks int   // processes and threads
-	bytes int64 // of memory of their own, resident or swapped out
-	heirs []int // what it started, by number
+	tasks    int   // processes and threads
+	bytes    int64 // of memory of their own, resident or swapped out
+	children []int // what it started, by number
 }
 
 // lookAt walks down from pid. What starts or ends meanwhile may be missed, and is seen the next time. Whoever loses its
@@ -46,7 +46,7 @@ func lookAt(pid, most int, exact bool) use {
 		u.tasks += threads
 		u.bytes += bytes
 		if p != pid && threads > 0 {
-			u.heirs = append(u.heirs, p)
+			u.children = append(u.children, p)
 		}
 		next = append(next, childrenOf(p)...)
 	}
@@ -132,13 +132,13 @@ func (p *Pool) checkLimits() {
 	for _, w := range p.allWorkers() {
 		u := lookAt(w.pid, most, false)
 		if l.MemoryBytes > 0 && u.bytes > l.MemoryBytes || l.TenantBytes > 0 && u.bytes > l.TenantBytes/4 &&
-			len(u.heirs) > 0 {
+			len(u.children) > 0 {
 			u = lookAt(w.pid, most, true)
 		}
 		w.tasks.Store(int64(u.tasks))
 		w.bytes.Store(u.bytes)
-		for _, heir := range u.heirs { // the kernel's choice, should it come to that
-			_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", heir), []byte(strconv.Itoa(herdScore)), 0)
+		for _, child := range u.children { // the kernel's choice, should it come to that
+			_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", child), []byte(strconv.Itoa(herdScore)), 0)
 		}
 		if why := over(u, l.Processes, l.MemoryBytes, "worker"); why != "" {
 			p.endFor(w, why)

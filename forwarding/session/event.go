@@ -41,8 +41,8 @@ type Event struct {
 	whenEnded func()        // not nil: called once it has ended; guarded by mu, and called under it
 	held      bool          // something here looks at its end, though the program let go
 	// it ends by this side's word, also when the worker dies: the program's memory is in use until then
-	hosted  atomic.Bool
-	landing ways.Landing // hears of the command's end before it is seen, or nil; immutable once it is sent
+	hosted atomic.Bool
+	read   ways.UnfinishedRead // its End is called before the command's end is seen; or nil; immutable once it is sent
 }
 
 type eventCallback struct {
@@ -150,8 +150,8 @@ func (e *Event) Await() {
 
 // report takes over what the worker says.
 func (e *Event) report(end *clwire.EventEnd) {
-	if e.landing != nil && end.Status <= 0 {
-		end.Status = e.landing.End(end.Status)
+	if e.read != nil && end.Status <= 0 {
+		end.Status = e.read.End(end.Status)
 	}
 	if end.HasProfile {
 		e.mu.Lock()
@@ -168,8 +168,8 @@ func (e *Event) report(end *clwire.EventEnd) {
 }
 
 func (e *Event) Fail(status api.Status) {
-	if e.landing != nil {
-		status = api.Status(e.landing.End(int32(status)))
+	if e.read != nil {
+		status = api.Status(e.read.End(int32(status)))
 	}
 	e.reported.Store(true)
 	e.Advance(int32(status))

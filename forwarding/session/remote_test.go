@@ -295,7 +295,7 @@ func (r *rig) trips(f func()) uint64 {
 }
 
 // Small blocking writes cost no round trip where nobody can see that they have not ended, and one where somebody can.
-func TestUnwaitedWrites(t *testing.T) {
+func TestAsyncWrites(t *testing.T) {
 	overTCPAndTLS(t, func(t *testing.T, secure bool) {
 		r, _ := newFarRig(t, secure)
 		q := r.queue(0)

@@ -104,12 +104,12 @@ func (q *Queue) AskFinish() (await func(), status api.Status) {
 }
 
 // Number implements ways.Event, as do the event's methods below.
-func (e *Event) Number() uint64      { return e.id }
-func (e *Event) Status() int32       { return e.status.Load() }
-func (e *Event) Timed() bool         { return e.queue.props&cl.QUEUE_PROFILING_ENABLE != 0 }
-func (e *Event) LetGo()              { e.letGo(e.queue.w) }
-func (e *Event) Host()               { e.hosted.Store(true) }
-func (e *Event) Land(x ways.Landing) { e.landing, e.held = x, true }
+func (e *Event) Number() uint64                { return e.id }
+func (e *Event) Status() int32                 { return e.status.Load() }
+func (e *Event) Timed() bool                   { return e.queue.props&cl.QUEUE_PROFILING_ENABLE != 0 }
+func (e *Event) LetGo()                        { e.letGo(e.queue.w) }
+func (e *Event) Host()                         { e.hosted.Store(true) }
+func (e *Event) SetRead(x ways.UnfinishedRead) { e.read, e.held = x, true }
 
 // Pending implements graphs.Event.
 func (e *Event) Pending() bool { return e.poll() > 0 }

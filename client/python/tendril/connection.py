@@ -84,13 +84,13 @@ class Pending:
 class Hold:
     """This process's reference to an object. When its lease ends, the message ends_with releases it."""
 
-    __slots__ = ("object_id", "ends_with", "body", "heir", "gone", "filling")
+    __slots__ = ("object_id", "ends_with", "body", "claimed_by", "gone", "filling")
 
     def __init__(self, object_id: bytes, ends_with: int) -> None:
         self.object_id = object_id
         self.ends_with: Optional[int] = ends_with  # RELEASE; ABORT while unsealed; None: there is no reference any more
         self.body: Optional[bytes] = None  # the payload of STREAM_UNPOP; other messages carry the id
-        self.heir: "Optional[Connection]" = None  # the connection that claimed the reference, if its own was lost
+        self.claimed_by: "Optional[Connection]" = None  # who claimed the reference after its connection was lost
         self.gone = False  # the daemon that this client came back to does not have the object
         # Segment, offset and size while this process fills the object. _turn guards it.
         self.filling: "Optional[tuple[int, int, int]]" = None
@@ -712,7 +712,7 @@ class Connection:
                     if not verdict:
                         hold.gone = True
                     elif hold in before._holds:
-                        hold.heir = self
+                        hold.claimed_by = self
                         self._holds.add(hold)
                     else:  # released meanwhile
                         self._ended.append((0, hold))
@@ -858,8 +858,8 @@ class Connection:
             gone.append(hold)
             self._holds.discard(hold)
             self._leave(hold, False)
-            if self._dead is not None and hold.heir is not None and hold.heir is not self:
-                hold.heir.drop(hold)
+            if self._dead is not None and hold.claimed_by is not None and hold.claimed_by is not self:
+                hold.claimed_by.drop(hold)
             elif self._dead is not None and hold.ends_with == wire.RELEASE and not hold.gone:
                 self._unreleased.append(hold)
             segment = self._segments.get(number)

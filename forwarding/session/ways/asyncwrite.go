@@ -54,16 +54,16 @@ func (u *AsyncWrites) UserEventEnded() {
 // visible says whether the state of a context's queues would show the program that a write is still under way.
 func (c *Context) visible() bool { return c.AsyncWrites.UserEvents() != 0 || !c.Mirrors.Empty() }
 
-// inlineAsync sends a blocking write that is not waited for. sent false: the program could see that.
+// inlineAsync sends a small blocking write in its record and does not wait for its end. sent: see async.
 func (c *Command) inlineAsync(t *Transfer) (sent bool, status api.Status) {
 	if status := t.Buffer.Reach(c.Queue); status != cl.SUCCESS {
 		return true, status
 	}
-	return c.unwaited(func() api.Status { return c.sendInline(t) })
+	return c.async(func() api.Status { return c.sendInline(t) })
 }
 
-// unwaited sends a blocking write that is not waited for. sent false: the program could see that.
-func (c *Command) unwaited(send func() api.Status) (sent bool, status api.Status) {
+// async sends a blocking write and does not wait for its end. sent false: the program could notice, so it was not sent.
+func (c *Command) async(send func() api.Status) (sent bool, status api.Status) {
 	u := &c.AsyncWrites
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -76,9 +76,9 @@ func (c *Command) unwaited(send func() api.Status) (sent bool, status api.Status
 	return true, status
 }
 
-// unwaitedTogether is unwaited for a write of n commands that nothing comes between. Whoever looks for the write
-// finds it before it is sent, and then waits for the queue.
-func (c *Command) unwaitedTogether(n uint64, send func(Submitter)) (sent bool) {
+// asyncTogether is async for a write of n commands that nothing comes between. Whoever looks for the write finds it
+// before it is sent, and then waits for the queue.
+func (c *Command) asyncTogether(n uint64, send func(Submitter)) (sent bool) {
 	u := &c.AsyncWrites
 	u.mu.Lock()
 	if c.visible() || c.Queue.Watched() {

@@ -45,7 +45,7 @@ func (c *Command) direct(t *Transfer) api.Status {
 	if t.Write || t.Blocking {
 		return c.deviceTransfer(m, t.Blocking)
 	}
-	return c.sendLanding(m, &directRead{&c.Reads, c.Reads.Add(t.Host.Ptr.Address(), &t.Host.Side, c.Queue.Worker())})
+	return c.sendUnfinished(m, &directRead{&c.Reads, c.Reads.Add(t.Host.Ptr.Address(), &t.Host.Side, c.Queue.Worker())})
 }
 
 // view looks whether the program's side of a read or write lies in memory that a map of the context's shows. A read
@@ -67,7 +67,7 @@ type directRead struct {
 	hazard *transfer.ReadHazard
 }
 
-// End implements Landing.
+// End implements UnfinishedRead.
 func (x *directRead) End(status int32) int32 {
 	x.reads.End(x.hazard)
 	return status

@@ -130,21 +130,21 @@ func (b *fakeBuffer) give(s *clwire.Shape, dense []byte) {
 
 // fakeEvent is an event as the session has it.
 type fakeEvent struct {
-	id      uint64
-	status  atomic.Int32
-	timed   bool
-	landing Landing
-	hosted  atomic.Bool
-	letGo   atomic.Int32
+	id     uint64
+	status atomic.Int32
+	timed  bool
+	read   UnfinishedRead
+	hosted atomic.Bool
+	letGo  atomic.Int32
 }
 
-func (e *fakeEvent) Number() uint64    { return e.id }
-func (e *fakeEvent) Status() int32     { return e.status.Load() }
-func (e *fakeEvent) Timed() bool       { return e.timed }
-func (e *fakeEvent) LetGo()            { e.letGo.Add(1) }
-func (e *fakeEvent) Host()             { e.hosted.Store(true) }
-func (e *fakeEvent) Land(x Landing)    { e.landing = x }
-func (e *fakeEvent) Fail(s api.Status) { e.report(int32(s)) }
+func (e *fakeEvent) Number() uint64           { return e.id }
+func (e *fakeEvent) Status() int32            { return e.status.Load() }
+func (e *fakeEvent) Timed() bool              { return e.timed }
+func (e *fakeEvent) LetGo()                   { e.letGo.Add(1) }
+func (e *fakeEvent) Host()                    { e.hosted.Store(true) }
+func (e *fakeEvent) SetRead(x UnfinishedRead) { e.read = x }
+func (e *fakeEvent) Fail(s api.Status)        { e.report(int32(s)) }
 
 func (e *fakeEvent) EndHere(s api.Status) {
 	e.id = 0
@@ -157,8 +157,8 @@ func (e *fakeEvent) Advance(status int32) {
 }
 
 func (e *fakeEvent) report(status int32) {
-	if e.landing != nil {
-		status = e.landing.End(status)
+	if e.read != nil {
+		status = e.read.End(status)
 	}
 	e.Advance(status)
 }

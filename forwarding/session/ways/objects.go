@@ -54,20 +54,21 @@ type Positioned interface {
 
 // Event is the event of a command.
 type Event interface {
-	Number() uint64       // by which the worker knows it
-	Status() int32        // as it is known: of an ended command 0 or negative
-	Timed() bool          // the program may ask for the command's times
-	Advance(status int32) // moves it towards the end, never back
-	Fail(api.Status)      // ends it as the worker's word would
-	EndHere(api.Status)   // ends it: the worker never heard of its command
-	LetGo()               // drops the worker's event, once nothing here wants its end any more
-	Host()                // from here on this side's word ends it, also when the worker dies
-	Land(x Landing)       // x hears of its end first; before its command is sent
+	Number() uint64         // by which the worker knows it
+	Status() int32          // as it is known: of an ended command 0 or negative
+	Timed() bool            // the program may ask for the command's times
+	Advance(status int32)   // moves it towards the end, never back
+	Fail(api.Status)        // ends it as the worker's word would
+	EndHere(api.Status)     // ends it: the worker never heard of its command
+	LetGo()                 // drops the worker's event, once nothing here wants its end any more
+	Host()                  // from here on this side's word ends it, also when the worker dies
+	SetRead(UnfinishedRead) // sets what is called at its end, before others see the end; before its command is sent
 }
 
-// Landing is a read whose bytes are the program's when its command has ended. End says that it has, however often, and
-// returns how: as was said first. It may be called under the reader's lock.
-type Landing interface{ End(status int32) int32 }
+// UnfinishedRead is a read that does not block. End is called when its command has ended, with the status, and makes
+// the bytes the program's. It may be called more than once; each call returns the first call's result. The reader's
+// lock may be held.
+type UnfinishedRead interface{ End(status int32) int32 }
 
 // Buffer is a buffer, or an image that only its driver lays out.
 type Buffer interface {

@@ -82,7 +82,7 @@ func (c *Command) writePieces(t *Transfer, p *memory.Place) (done bool, status a
 	}
 	m := take(0)
 	var seq uint64
-	done = c.unwaitedTogether((whole.Size+pieceBytes-1)/pieceBytes, func(q Submitter) {
+	done = c.asyncTogether((whole.Size+pieceBytes-1)/pieceBytes, func(q Submitter) {
 		for at := uint64(0); ; m = take(at) {
 			seq, status = q.Submit(m, &m.Cmd, nil, wait, nil)
 			if at, wait = at+pieceBytes, nil; at >= whole.Size || status != cl.SUCCESS {

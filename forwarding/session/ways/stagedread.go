@@ -45,16 +45,16 @@ func (c *Command) stagedRead(t *Transfer) (done bool, status api.Status) {
 	}
 	m := &clwire.Transfer{Direction: clwire.FromBuffer, Buffer: t.Buffer.Number(), Offset: t.Device.Offset,
 		Size: r.size, Segment: r.place.Segment.ID, SegmentOffset: r.place.Offset}
-	return true, c.sendLanding(m, r)
+	return true, c.sendUnfinished(m, r)
 }
 
-// sendLanding sends a transfer that does not block, and has x hear of its end.
-func (c *Command) sendLanding(m *clwire.Transfer, x Landing) api.Status {
+// sendUnfinished sends a read that does not block. x.End is called when it has ended.
+func (c *Command) sendUnfinished(m *clwire.Transfer, x UnfinishedRead) api.Status {
 	shown := c.Event != nil
 	if !shown {
 		c.Event = c.Queue.NewEvent(c.Kind)
 	}
-	c.Event.Land(x) // nobody else knows the event yet
+	c.Event.SetRead(x) // nobody else knows the event yet
 	if _, status := c.Queue.Submit(m, &m.Cmd, c.Event, c.Wait, nil); status != cl.SUCCESS {
 		x.End(int32(status))
 		return status

@@ -61,7 +61,7 @@ func (c *Command) stagedWrite(t *Transfer) (done bool, status api.Status) {
 	if !t.Blocking {
 		return true, send()
 	}
-	if done, status = c.unwaited(send); !done {
+	if done, status = c.async(send); !done {
 		c.Slabs.FreeNow(p)
 	}
 	return done, status

@@ -487,7 +487,7 @@ func TestDirect(t *testing.T) {
 		name            string
 		write, blocking bool
 		at, n           uint64 // in the view, which begins at size/2 and is of size/2 bytes
-		landing         bool   // a read is under way to the memory
+		reading         bool   // a read is under way to the memory
 		direct          bool
 	}{
 		{"write", true, true, size / 2, size / 2, false, true},
@@ -512,7 +512,7 @@ func TestDirect(t *testing.T) {
 			r.warm(b)
 			copy(b.data, pattern(int(c.n), 1))
 			copy(program, pattern(int(c.n), 2))
-			if c.landing {
+			if c.reading {
 				other := r.buffer(int(c.n))
 				copy(other.data, pattern(int(c.n), 3))
 				r.busy()
@@ -531,7 +531,7 @@ func TestDirect(t *testing.T) {
 			}
 			want := byte(1)
 			switch {
-			case c.write && c.landing:
+			case c.write && c.reading:
 				want = 3
 			case c.write:
 				want = 2

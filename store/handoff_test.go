@@ -25,7 +25,7 @@ import (
 // handOver ends s and makes the next store of what it leaves, by the way that it takes between processes.
 func handOver(t testing.TB, s *Store, opts Options) *Store {
 	t.Helper()
-	l := s.Bequeath()
+	l := s.Handoff()
 	defer l.Close()
 	var wire bytes.Buffer
 	var catalog Catalog
@@ -42,7 +42,7 @@ func handOver(t testing.TB, s *Store, opts Options) *Store {
 		fds = append(fds, dup)
 	}
 	var err error
-	if opts.Legacy, err = NewLegacy(catalog, fds); err != nil {
+	if opts.Handoff, err = NewHandoffState(catalog, fds); err != nil {
 		t.Fatal(err)
 	}
 	var gpus []int
@@ -53,12 +53,12 @@ func handOver(t testing.TB, s *Store, opts Options) *Store {
 		}
 		gpus = append(gpus, dup)
 	}
-	if err = opts.Legacy.TakeDevices(gpus); err != nil {
+	if err = opts.Handoff.TakeDevices(gpus); err != nil {
 		t.Fatal(err)
 	}
 	if fd := l.WatchDescriptor(); fd >= 0 {
 		if fd, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); err == nil {
-			err = opts.Legacy.TakeWatch(fd)
+			err = opts.Handoff.TakeWatch(fd)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -122,7 +122,7 @@ func TestTakeoverLeavesRecordsAsTheyAre(t *testing.T) {
 	}
 }
 
-func TestBequeath(t *testing.T) {
+func TestHandoff(t *testing.T) {
 	opts := Options{CapacityBytes: 32 << 20, SegmentBytes: 1 << 20, LargeBytes: 256 << 10, WarmBytes: 1 << 20,
 		SpillDir: t.TempDir()}
 	s := newStore(t, opts)
@@ -202,11 +202,11 @@ func TestBequeath(t *testing.T) {
 	if err != nil || h.FD != -1 {
 		t.Errorf("a segment that is mapped came with descriptor %d, %v", h.FD, err)
 	}
-	for _, heir := range s.Heirs() {
-		if o := heir.Owner(); o.PID != os.Getpid() || o.Name != "test" {
-			t.Errorf("heir of %+v", o)
+	for _, orphan := range s.Orphans() {
+		if o := orphan.Owner(); o.PID != os.Getpid() || o.Name != "test" {
+			t.Errorf("orphan of %+v", o)
 		}
-		heir.Close()
+		orphan.Close()
 	}
 	release(t, a, ephemeral, ephemeral)
 	for _, name := range []string{"tree", "named", "disk"} {
@@ -232,8 +232,8 @@ func patternOf(seed byte, n int) []byte {
 	return b
 }
 
-// Stores follow each other, and nobody comes back: what was held goes with the heirs, and nothing is left open.
-func TestBequeathLeavesNothing(t *testing.T) {
+// Stores follow each other, and nobody comes back: what was held goes with the orphans, and nothing is left open.
+func TestHandoffLeavesNothing(t *testing.T) {
 	opts := Options{CapacityBytes: 32 << 20, SegmentBytes: 1 << 20, WarmBytes: 2 << 20, SpillDir: t.TempDir()}
 	fds := countFDs(t)
 	s := newStore(t, opts)
@@ -246,11 +246,11 @@ func TestBequeathLeavesNothing(t *testing.T) {
 		s.Leave()
 		c.Close()
 		s = handOver(t, s, opts)
-		heirs := s.Heirs()
-		if len(heirs) != 1 || s.Status().References != 21 {
-			t.Fatalf("round %d: %d heirs with %d references", round, len(heirs), s.Status().References)
+		orphans := s.Orphans()
+		if len(orphans) != 1 || s.Status().References != 21 {
+			t.Fatalf("round %d: %d orphans with %d references", round, len(orphans), s.Status().References)
 		}
-		heirs[0].Close()
+		orphans[0].Close()
 		if got := s.Status().Objects; got != round+1 {
 			t.Fatalf("round %d: %d objects", round, got)
 		}
@@ -271,7 +271,7 @@ func countFDs(t testing.TB) int {
 }
 
 // What a successor is told is checked, though its teller is trusted: a fault there must not become one here.
-func TestLegacyIsChecked(t *testing.T) {
+func TestHandoffIsChecked(t *testing.T) {
 	memory := func() int {
 		m, err := segment.Create(segment.Linux{}, 4096)
 		if err == nil {
@@ -287,40 +287,40 @@ func TestLegacyIsChecked(t *testing.T) {
 		}
 		return fd
 	}
-	good := func() (Catalog, *legacyObject) {
-		o := &legacyObject{segment: 3, offset: 64}
+	good := func() (Catalog, *handoffObject) {
+		o := &handoffObject{segment: 3, offset: 64}
 		o.record.ID, o.record.SizeBytes, o.record.Tenant, o.record.Class = object.NewID(), 4000, "a", object.Named
-		return Catalog{NextSegment: 3, Segments: []LegacySegment{{ID: 3, Bytes: 4096, Tenant: "a"}}}, o
+		return Catalog{NextSegment: 3, Segments: []HandoffSegment{{ID: 3, Bytes: 4096, Tenant: "a"}}}, o
 	}
 	fds := countFDs(t)
 	one := func() []int { return []int{memory()} }
-	for what, spoil := range map[string]func(*Catalog, *legacyObject) []int{
-		"nothing":           func(*Catalog, *legacyObject) []int { return one() },
-		"no descriptor":     func(*Catalog, *legacyObject) []int { return nil },
-		"one too many":      func(*Catalog, *legacyObject) []int { return append(one(), memory()) },
-		"another size":      func(c *Catalog, _ *legacyObject) []int { c.Segments[0].Bytes = 8192; return one() },
-		"not given yet":     func(c *Catalog, _ *legacyObject) []int { c.NextSegment = 2; return one() },
-		"beyond the end":    func(_ *Catalog, o *legacyObject) []int { o.offset = 128; return one() },
-		"offset overflows":  func(_ *Catalog, o *legacyObject) []int { o.offset = 1<<64 - 64; return one() },
-		"no such segment":   func(_ *Catalog, o *legacyObject) []int { o.segment = 2; return one() },
-		"another tenant's":  func(_ *Catalog, o *legacyObject) []int { o.record.Tenant = "b"; return one() },
-		"no such class":     func(_ *Catalog, o *legacyObject) []int { o.record.Class = 9; return one() },
-		"the zero id":       func(_ *Catalog, o *legacyObject) []int { o.record.ID = object.ID{}; return one() },
-		"an empty one's":    func(_ *Catalog, o *legacyObject) []int { o.record.SizeBytes = 0; return one() },
-		"an object of none": func(_ *Catalog, o *legacyObject) []int { o.segment = 0; return one() },
-		"twice":             func(c *Catalog, o *legacyObject) []int { c.Objects = o.appendTo(nil); return one() },
+	for what, spoil := range map[string]func(*Catalog, *handoffObject) []int{
+		"nothing":           func(*Catalog, *handoffObject) []int { return one() },
+		"no descriptor":     func(*Catalog, *handoffObject) []int { return nil },
+		"one too many":      func(*Catalog, *handoffObject) []int { return append(one(), memory()) },
+		"another size":      func(c *Catalog, _ *handoffObject) []int { c.Segments[0].Bytes = 8192; return one() },
+		"not given yet":     func(c *Catalog, _ *handoffObject) []int { c.NextSegment = 2; return one() },
+		"beyond the end":    func(_ *Catalog, o *handoffObject) []int { o.offset = 128; return one() },
+		"offset overflows":  func(_ *Catalog, o *handoffObject) []int { o.offset = 1<<64 - 64; return one() },
+		"no such segment":   func(_ *Catalog, o *handoffObject) []int { o.segment = 2; return one() },
+		"another tenant's":  func(_ *Catalog, o *handoffObject) []int { o.record.Tenant = "b"; return one() },
+		"no such class":     func(_ *Catalog, o *handoffObject) []int { o.record.Class = 9; return one() },
+		"the zero id":       func(_ *Catalog, o *handoffObject) []int { o.record.ID = object.ID{}; return one() },
+		"an empty one's":    func(_ *Catalog, o *handoffObject) []int { o.record.SizeBytes = 0; return one() },
+		"an object of none": func(_ *Catalog, o *handoffObject) []int { o.segment = 0; return one() },
+		"twice":             func(c *Catalog, o *handoffObject) []int { c.Objects = o.appendTo(nil); return one() },
 		"cut short": func(c *Catalog,
-			_ *legacyObject) []int {
+			_ *handoffObject) []int {
 			c.Objects = []byte{9, 0, 0, 0, 1}
 			return one()
 		},
-		"a segment twice": func(c *Catalog, _ *legacyObject) []int {
+		"a segment twice": func(c *Catalog, _ *handoffObject) []int {
 			c.Segments = append(c.Segments, c.Segments[0])
 			return append(one(), memory())
 		},
-		"segment number 0":    func(c *Catalog, _ *legacyObject) []int { c.Segments[0].ID = 0; return one() },
-		"a closed descriptor": func(*Catalog, *legacyObject) []int { return []int{-1} },
-		"no memfd": func(*Catalog, *legacyObject) []int {
+		"segment number 0":    func(c *Catalog, _ *handoffObject) []int { c.Segments[0].ID = 0; return one() },
+		"a closed descriptor": func(*Catalog, *handoffObject) []int { return []int{-1} },
+		"no memfd": func(*Catalog, *handoffObject) []int {
 			fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 			if err != nil {
 				t.Fatal(err)
@@ -331,10 +331,10 @@ func TestLegacyIsChecked(t *testing.T) {
 		catalog, o := good()
 		came := spoil(&catalog, o)
 		catalog.Objects = o.appendTo(catalog.Objects)
-		l, err := NewLegacy(catalog, came)
+		l, err := NewHandoffState(catalog, came)
 		if err == nil {
 			var s *Store
-			if s, err = New(Options{CapacityBytes: 1 << 20, Legacy: l}); err == nil {
+			if s, err = New(Options{CapacityBytes: 1 << 20, Handoff: l}); err == nil {
 				s.Close()
 			}
 		}
@@ -347,30 +347,30 @@ func TestLegacyIsChecked(t *testing.T) {
 	}
 }
 
-// legacyExamples are objects as they stand in a table; testdata/legacy has the bytes.
-func legacyExamples() []*legacyObject {
+// handoffExamples are objects as they stand in a table; testdata/handoff.hex has the bytes.
+func handoffExamples() []*handoffObject {
 	at := time.Unix(1_700_000_000, 5).UTC()
-	full := &legacyObject{segment: 7, offset: 1 << 33, strict: true, left: time.Minute, record: spill.Record{
+	full := &handoffObject{segment: 7, offset: 1 << 33, strict: true, left: time.Minute, record: spill.Record{
 		ID: object.ID{1, 2, 15: 16}, SizeBytes: 1 << 40, Tenant: "uid:7", Name: "ü", Class: object.TTL,
 		Meta: []byte(`{"a":1}`), Labels: map[string]string{"k": "v", "l": ""},
 		Grants: []string{"all", "uid:8"}, Members: []object.Member{{Name: "m", ID: object.ID{3}}, {}}, Pinned: true,
 		Created: at, Sealed: at.Add(1), Bound: at.Add(2), Expires: at.Add(3), CreatorPID: 42, Creator: "prog",
 	}}
-	return []*legacyObject{full, {spilled: true, record: spill.Record{SizeBytes: 5, Sums: []byte("checksum")}},
+	return []*handoffObject{full, {spilled: true, record: spill.Record{SizeBytes: 5, Sums: []byte("checksum")}},
 		{kept: true, damaged: true, device: object.Device{4, 15: 5}}}
 }
 
-func TestLegacyTable(t *testing.T) {
+func TestHandoffTable(t *testing.T) {
 	var table []byte
-	for _, o := range legacyExamples() {
+	for _, o := range handoffExamples() {
 		table = o.appendTo(table)
 	}
-	golden, err := os.ReadFile("testdata/legacy.hex")
+	golden, err := os.ReadFile("testdata/handoff.hex")
 	if err != nil || hex.EncodeToString(table) != strings.TrimSpace(string(golden)) {
 		t.Errorf("%x, want %s, %v", table, golden, err)
 	}
-	rest, o := table, (*legacyObject)(nil)
-	for _, want := range legacyExamples() {
+	rest, o := table, (*handoffObject)(nil)
+	for _, want := range handoffExamples() {
 		if o, rest, err = nextObject(rest, o); err != nil || !reflect.DeepEqual(o, want) {
 			t.Fatalf("%+v, want %+v, %v", o, want, err)
 		}
@@ -379,7 +379,7 @@ func TestLegacyTable(t *testing.T) {
 	longer := append(slices.Clone(first), "of a later release"...)
 	binary.LittleEndian.PutUint32(longer, uint32(len(longer)-4))
 	if o, rest, err := nextObject(longer, nil); err != nil || len(rest) > 0 ||
-		!reflect.DeepEqual(o, legacyExamples()[0]) {
+		!reflect.DeepEqual(o, handoffExamples()[0]) {
 		t.Errorf("with a field more: %+v, %v", o, err)
 	}
 	for n := 4; n < len(first); n++ {
@@ -394,9 +394,10 @@ func TestLegacyTable(t *testing.T) {
 	}
 }
 
-// FuzzLegacyTable reads tables; what an object is read as is written as the same, but for what a later release added.
-func FuzzLegacyTable(f *testing.F) {
-	for _, o := range legacyExamples() {
+// FuzzHandoffTable reads tables. An object that was read is written as the same bytes, but for a later release's
+// fields.
+func FuzzHandoffTable(f *testing.F) {
+	for _, o := range handoffExamples() {
 		b := o.appendTo(nil)
 		f.Add(b)
 		f.Add(b[:len(b)-1])

@@ -24,19 +24,19 @@ import (
 // A reference: id (16), u32 count, u64 since.
 
 const (
-	legacySpilled = 1
-	legacyStrict  = 2
-	legacyPinned  = 4
-	legacyDamaged = 8
-	legacyKept    = 16
-	legacyOfGPU   = 32
+	handoffSpilled = 1
+	handoffStrict  = 2
+	handoffPinned  = 4
+	handoffDamaged = 8
+	handoffKept    = 16
+	handoffOfGPU   = 32
 
-	legacyRefBytes    = object.IDBytes + 4 + 8
-	legacyObjectBytes = 4 + object.IDBytes + 2 + 3*8 + 4*8 + 8 + 4 + 4*2 + 3*2 // the least
+	handoffRefBytes    = object.IDBytes + 4 + 8
+	handoffObjectBytes = 4 + object.IDBytes + 2 + 3*8 + 4*8 + 8 + 4 + 4*2 + 3*2 // the least
 )
 
-// legacyObject is one sealed object of a Catalog.
-type legacyObject struct {
+// handoffObject is one sealed object of a Catalog.
+type handoffObject struct {
 	record  spill.Record // Sums: nil where they are not known
 	segment uint64       // 0: it is empty, or on disk alone
 	offset  uint64
@@ -67,13 +67,13 @@ func flagIf(set bool, flag byte) byte {
 }
 
 // appendTo appends the object to a table.
-func (o *legacyObject) appendTo(b []byte) []byte {
+func (o *handoffObject) appendTo(b []byte) []byte {
 	r := &o.record
 	at := len(b)
 	b = append(le.AppendUint32(b, 0), r.ID[:]...)
-	b = append(b, flagIf(o.spilled, legacySpilled)|flagIf(o.strict, legacyStrict)|flagIf(r.Pinned, legacyPinned)|
-		flagIf(o.damaged, legacyDamaged)|flagIf(o.kept, legacyKept)|
-		flagIf(!o.device.IsZero(), legacyOfGPU), byte(r.Class))
+	b = append(b, flagIf(o.spilled, handoffSpilled)|flagIf(o.strict, handoffStrict)|flagIf(r.Pinned, handoffPinned)|
+		flagIf(o.damaged, handoffDamaged)|flagIf(o.kept, handoffKept)|
+		flagIf(!o.device.IsZero(), handoffOfGPU), byte(r.Class))
 	b = le.AppendUint64(le.AppendUint64(le.AppendUint64(b, r.SizeBytes), o.segment), o.offset)
 	b = appendTime(appendTime(appendTime(appendTime(b, r.Created), r.Sealed), r.Bound), r.Expires)
 	b = le.AppendUint32(le.AppendUint64(b, uint64(o.left)), uint32(r.CreatorPID))
@@ -98,13 +98,13 @@ func (o *legacyObject) appendTo(b []byte) []byte {
 	return b
 }
 
-// legacyCursor reads a table. What is missing reads as zero, and done says so.
-type legacyCursor struct {
+// handoffCursor reads a table. What is missing reads as zero, and done says so.
+type handoffCursor struct {
 	b     []byte
 	short bool
 }
 
-func (c *legacyCursor) take(n int) []byte {
+func (c *handoffCursor) take(n int) []byte {
 	if n > len(c.b) {
 		c.b, c.short = nil, true
 		return nil
@@ -114,7 +114,7 @@ func (c *legacyCursor) take(n int) []byte {
 	return field
 }
 
-func (c *legacyCursor) number(n int) (v uint64) {
+func (c *handoffCursor) number(n int) (v uint64) {
 	field := c.take(n)
 	if len(field) == 8 {
 		return le.Uint64(field)
@@ -125,22 +125,22 @@ func (c *legacyCursor) number(n int) (v uint64) {
 	return v
 }
 
-func (c *legacyCursor) id() (id object.ID) {
+func (c *handoffCursor) id() (id object.ID) {
 	copy(id[:], c.take(len(id)))
 	return id
 }
 
-func (c *legacyCursor) str() string { return string(c.take(int(c.number(2)))) }
+func (c *handoffCursor) str() string { return string(c.take(int(c.number(2)))) }
 
 // strLike is str; what is equal to before is before: most objects have the tenant and the creator of the one before.
-func (c *legacyCursor) strLike(before string) string {
+func (c *handoffCursor) strLike(before string) string {
 	if s := c.take(int(c.number(2))); string(s) != before {
 		return string(s)
 	}
 	return before
 }
 
-func (c *legacyCursor) time() time.Time {
+func (c *handoffCursor) time() time.Time {
 	if ns := c.number(8); ns != 0 {
 		return time.Unix(0, int64(ns)).UTC()
 	}
@@ -149,17 +149,17 @@ func (c *legacyCursor) time() time.Time {
 
 // nextObject reads the first object of a table, which follows before (nil: none), and gives the rest of the table. A
 // fault is ErrProtocol.
-func nextObject(table []byte, before *legacyObject) (o *legacyObject, rest []byte, err error) {
-	c := legacyCursor{b: table}
+func nextObject(table []byte, before *handoffObject) (o *handoffObject, rest []byte, err error) {
+	c := handoffCursor{b: table}
 	c.b = c.take(int(c.number(4)))
 	if c.short {
 		return nil, nil, fmt.Errorf("%w: the catalog's table of objects ends in the middle of one", object.ErrProtocol)
 	}
 	rest = table[4+len(c.b):]
-	o = &legacyObject{record: spill.Record{ID: c.id()}}
+	o = &handoffObject{record: spill.Record{ID: c.id()}}
 	r, flags := &o.record, c.number(1)
-	o.spilled, o.strict, r.Pinned = flags&legacySpilled != 0, flags&legacyStrict != 0, flags&legacyPinned != 0
-	o.damaged, o.kept = flags&legacyDamaged != 0, flags&legacyKept != 0
+	o.spilled, o.strict, r.Pinned = flags&handoffSpilled != 0, flags&handoffStrict != 0, flags&handoffPinned != 0
+	o.damaged, o.kept = flags&handoffDamaged != 0, flags&handoffKept != 0
 	r.Class, r.SizeBytes, o.segment, o.offset = object.Class(c.number(1)), c.number(8), c.number(8), c.number(8)
 	r.Created, r.Sealed, r.Bound, r.Expires = c.time(), c.time(), c.time(), c.time()
 	o.left, r.CreatorPID = time.Duration(c.number(8)), int(c.number(4))
@@ -190,7 +190,7 @@ func nextObject(table []byte, before *legacyObject) (o *legacyObject, rest []byt
 			r.Sums = slices.Clone(sums)
 		}
 	}
-	if flags&legacyOfGPU != 0 {
+	if flags&handoffOfGPU != 0 {
 		copy(o.device[:], c.take(len(o.device)))
 	}
 	if c.short {
