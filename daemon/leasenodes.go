@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -36,14 +35,34 @@ const (
 
 // wishes are the leases over nodes that programs of this node wait for, and those whose record is to end.
 type wishes struct {
-	mu     sync.Mutex // a leaf
-	asked  map[fsm.UUID]time.Time
+	mu     sync.Mutex             // a leaf
+	asked  map[fsm.UUID]time.Time // when last
+	asking map[fsm.UUID]bool      // a request is under way: one at a time for each
 	ending map[fsm.UUID]bool
 	more   chan struct{} // something is to end; capacity 1
 }
 
 func newWishes() *wishes {
-	return &wishes{asked: map[fsm.UUID]time.Time{}, ending: map[fsm.UUID]bool{}, more: make(chan struct{}, 1)}
+	return &wishes{asked: map[fsm.UUID]time.Time{}, asking: map[fsm.UUID]bool{}, ending: map[fsm.UUID]bool{},
+		more: make(chan struct{}, 1)}
+}
+
+// begin begins a request for a lease, which answered ends; false: one is under way.
+func (w *wishes) begin(id fsm.UUID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.asking[id] {
+		return false
+	}
+	w.asking[id] = true
+	return true
+}
+
+// answered ends what begin began.
+func (w *wishes) answered(id fsm.UUID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.asking, id)
 }
 
 // note says that somebody waits for a lease.
@@ -51,6 +70,14 @@ func (w *wishes) note(id fsm.UUID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.asked[id] = time.Now()
+}
+
+// knows reports whether somebody waits for a lease, or its record is to end.
+func (w *wishes) knows(id fsm.UUID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, asked := w.asked[id]
+	return asked || w.ending[id]
 }
 
 // done says that nobody waits for it any more; end: its record is to go.
@@ -77,7 +104,7 @@ func (w *wishes) due() []fsm.UUID {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for id, at := range w.asked {
-		if time.Since(at) > leases.Patience {
+		if !w.asking[id] && time.Since(at) > leases.Patience {
 			delete(w.asked, id)
 			w.ending[id] = true
 		}
@@ -97,7 +124,15 @@ func (d *Daemon) leaseOver(p frontdoor.Peer, o *clwire.SessionOptions) (*leases.
 	m := d.meta.now.Load()
 	ctx, cancel := context.WithTimeout(m.ctx, proposeTime)
 	defer cancel()
-	rec, err := d.wish(ctx, m, p, o.Lease)
+	id := wishID(p, o.Lease)
+	if !d.wishes.begin(id) {
+		return nil, fmt.Errorf("%w: a request with this ticket is under way", object.ErrBusy)
+	}
+	defer d.wishes.answered(id)
+	rec, err := d.wish(ctx, m, p, o.Lease, id)
+	if errors.Is(err, object.ErrExists) {
+		return nil, err
+	}
 	if err != nil {
 		return nil, fmt.Errorf("a lease over nodes: %w; leases of this node alone (without --nodes) need no other node", err)
 	}
@@ -120,8 +155,8 @@ func (d *Daemon) leaseOver(p frontdoor.Peer, o *clwire.SessionOptions) (*leases.
 		d.wishes.done(rec.ID, true)
 		return nil, err
 	}
-	d.wishes.done(rec.ID, false)
 	l := d.leases.Open(leases.Request{ID: rec.ID.String(), Token: secret, Tenant: rec.Tenant, Holder: rec.Holder})
+	d.wishes.done(rec.ID, false) // after Open: endStrays ends what neither knows
 	if _, there := d.leaseRecord(rec.ID); !there {
 		d.leases.Drop(l)
 		d.leases.End(l.ID)
@@ -138,26 +173,52 @@ func leaseToken() string {
 	return hex.EncodeToString(b[:])
 }
 
-// wish enters a lease in the metadata, where it then waits in its place, or finds it there.
-func (d *Daemon) wish(ctx context.Context, m *membership, p frontdoor.Peer, o *clwire.LeaseOptions) (fsm.Lease, error) {
-	rec := fsm.Lease{ID: fsm.UUID(object.NewID()), Tenant: p.Tenant, Holder: clip(p.Name), Node: d.meta.node,
-		Incarnation: d.meta.incarnation, Count: uint32(min(o.Count, math.MaxInt32)), Whole: o.Whole}
-	if o.Ticket != "" {
-		sum := sha256.Sum256([]byte(p.Tenant + "\x00" + o.Ticket))
-		copy(rec.ID[:], sum[:])
+// wishID is the identifier of the lease that a request is for: its ticket's, or a new one.
+func wishID(p frontdoor.Peer, o *clwire.LeaseOptions) (id fsm.UUID) {
+	if o.Ticket == "" {
+		return fsm.UUID(object.NewID())
 	}
-	d.wishes.note(rec.ID)
+	sum := sha256.Sum256([]byte(p.Tenant + "\x00" + o.Ticket))
+	copy(id[:], sum[:])
+	return id
+}
+
+// wish enters a lease in the metadata, where it then waits in its place, or finds it there.
+func (d *Daemon) wish(ctx context.Context, m *membership, p frontdoor.Peer, o *clwire.LeaseOptions,
+	id fsm.UUID) (fsm.Lease, error) {
+	rec := fsm.Lease{ID: id, Tenant: p.Tenant, Holder: clip(p.Name), Node: d.meta.node,
+		Incarnation: d.meta.incarnation, Count: uint32(o.Count), Whole: o.Whole}
 	if old, there := d.leaseRecord(rec.ID); there {
+		if err := d.mayGoOn(old); err != nil {
+			return old, err
+		}
+		d.wishes.note(rec.ID)
 		return old, nil
 	}
+	d.wishes.note(rec.ID)
 	if _, err := m.propose(ctx, &fsm.PutLease{Lease: rec}); err != nil {
-		d.wishes.done(rec.ID, true) // it may have been done all the same
+		d.wishes.done(rec.ID, !errors.Is(err, object.ErrExists)) // it may have been done all the same
 		return rec, err
 	}
 	if entered, there := d.leaseRecord(rec.ID); there {
 		return entered, nil
 	}
 	return rec, fmt.Errorf("%w: the lease was ended while it waited", object.ErrNotFound)
+}
+
+// mayGoOn says why a ticket's lease does not wait at this node.
+func (d *Daemon) mayGoOn(old fsm.Lease) error {
+	switch {
+	case old.Node != d.meta.node:
+		return fmt.Errorf("%w: this ticket's place in the line is at another node: ask that one, or with a new ticket",
+			object.ErrExists)
+	case old.Incarnation != d.meta.incarnation: // it goes as soon as the cluster knows of this run
+		return fmt.Errorf("%w: this ticket is of the daemon's earlier run, which is being ended", object.ErrBusy)
+	case old.Granted:
+		return fmt.Errorf("%w: this ticket's lease has been granted: join it with its token, or ask with a new ticket",
+			object.ErrExists)
+	}
+	return nil
 }
 
 func (d *Daemon) leaseRecord(id fsm.UUID) (rec fsm.Lease, there bool) {
@@ -344,6 +405,8 @@ func (d *Daemon) endPart(id fsm.UUID) {
 func (d *Daemon) tendLeases() {
 	tick := time.NewTicker(leaseLook)
 	defer tick.Stop()
+	changes := uint64(0) // that endStrays has seen
+	var now reign
 	for {
 		select {
 		case <-d.ctx.Done():
@@ -352,6 +415,7 @@ func (d *Daemon) tendLeases() {
 		case <-d.wishes.more:
 		}
 		d.followLeases()
+		changes = d.endStrays(changes)
 		_, abandoned := d.leases.Parts()
 		for _, text := range abandoned {
 			if id, err := parseUUID(text); err == nil {
@@ -360,8 +424,32 @@ func (d *Daemon) tendLeases() {
 			}
 		}
 		d.endRecords()
-		d.endLeasesOfSilent()
+		if now = d.reigns(now); !now.since.IsZero() && time.Since(now.since) > silentAfter*pulseEvery {
+			d.endLeasesOfSilent()
+		}
 	}
+}
+
+// endStrays has the records of this run end that nobody here waits for or has: proposals that were done after their
+// requests were given up. It gives how often leases have changed, and looks only where they have since seen.
+func (d *Daemon) endStrays(seen uint64) (changes uint64) {
+	var own []fsm.UUID
+	d.meta.raft.View(func(s *fsm.State) {
+		if changes = s.LeaseChanges(); changes == seen {
+			return
+		}
+		for _, l := range s.Leases() {
+			if l.Node == d.meta.node && l.Incarnation == d.meta.incarnation {
+				own = append(own, l.ID)
+			}
+		}
+	})
+	for _, id := range own {
+		if !d.wishes.knows(id) && !d.leases.IsHome(id.String()) {
+			d.wishes.done(id, true)
+		}
+	}
+	return changes
 }
 
 func (d *Daemon) endRecords() {
@@ -375,24 +463,59 @@ func (d *Daemon) endRecords() {
 	}
 }
 
+// reign is the time for which this node has led the cluster; zero: it does not.
+type reign struct {
+	term  uint64
+	since time.Time
+}
+
+// reigns gives the present reign, after the one that was seen last. What a node knew of the others before it led may be
+// of a time when it was cut off.
+func (d *Daemon) reigns(last reign) reign {
+	raft := d.meta.now.Load().raft
+	if !raft.Leads() {
+		return reign{}
+	}
+	if term := raft.Status().Term; term != last.term || last.since.IsZero() {
+		return reign{term, time.Now()}
+	}
+	return last
+}
+
+// endLeasesOfSilent ends the leases of programs whose nodes do not answer, while this node leads. It asks the other
+// voters whether it still does, and proposes here alone: a leader that was paused may have been replaced, and what it
+// remembers of the others is old.
 func (d *Daemon) endLeasesOfSilent() {
 	m := d.meta.now.Load()
-	if !m.raft.Leads() {
+	if !m.raft.Leads() || len(d.silentHomes(m)) == 0 {
 		return
 	}
-	silent := map[fsm.UUID]fsm.UUID{}
-	m.raft.View(func(s *fsm.State) {
-		for _, l := range s.Leases() {
-			silent[l.Node] = l.Incarnation
-		}
-	})
-	for node, incarnation := range silent {
-		if d.answers(node) {
-			continue
-		}
-		_, err := d.propose(&fsm.EndLeases{Node: node, Incarnation: incarnation})
+	ctx, cancel := context.WithTimeout(m.ctx, proposeTime)
+	defer cancel()
+	if err := m.raft.Read(ctx, func(*fsm.State) {}); err != nil {
+		d.log.WithError(err).Debug("this node does not lead any more: it ends no other's leases")
+		return
+	}
+	if err := d.passGate(ctx); err != nil {
+		return // the node goes to another cluster
+	}
+	defer d.meta.gate.RUnlock()
+	for node, incarnation := range d.silentHomes(m) {
+		_, err := m.raft.Propose(ctx, fsm.UUID(object.NewID()), &fsm.EndLeases{Node: node, Incarnation: incarnation})
 		d.log.WithField("node", node).WithError(err).Warn("a node does not answer: the leases of its programs are ended")
 	}
+}
+
+// silentHomes gives the nodes that have leases and do not answer, with the incarnations that have them.
+func (d *Daemon) silentHomes(m *membership) map[fsm.UUID]fsm.UUID {
+	homes := map[fsm.UUID]fsm.UUID{}
+	m.raft.View(func(s *fsm.State) {
+		for _, l := range s.Leases() {
+			homes[l.Node] = l.Incarnation
+		}
+	})
+	maps.DeleteFunc(homes, func(node, _ fsm.UUID) bool { return node == m.node || m.live.alive(node).Answers })
+	return homes
 }
 
 // leaseNodes lists the other nodes where a lease has devices, or had when this node's part was opened.

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"tendril/client"
+	"tendril/cluster/fsm"
 	"tendril/daemon/leases"
 	"tendril/daemon/workers"
 	"tendril/forwarding/clwire"
@@ -356,4 +358,95 @@ func TestNoDeviceIsLeasedTwiceOverNodes(t *testing.T) {
 		t.Fatalf("all devices: %v", err)
 	}
 	all.close()
+}
+
+// A leader that has been replaced and does not know it yet ends no lease, whatever it remembers of the others: not
+// then, and not by the next leader either.
+func TestOldLeaderEndsNoLeases(t *testing.T) {
+	w := newNetwork(t)
+	w.devices, w.voteTime = 1, 200*time.Millisecond
+	x := w.cluster(3)
+	answered(t, x)
+	for i := range x.all {
+		await.Until(t, "all nodes vote", func() bool { return x.votersAt(i) == 3 })
+	}
+	leads := func(d *Daemon) bool { return d.meta.now.Load().raft.Leads() }
+	lead := slices.IndexFunc(x.all, leads)
+	old, home := x.all[lead], x.all[(lead+1)%3]
+	ann, err := leaseAt(t, home, clwire.LeaseOptions{Nodes: true, Count: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ann.close()
+	w.cutOff(lead, 3)
+	live := &old.meta.now.Load().live
+	live.mu.Lock()
+	live.nodes[home.meta.node].silent = true
+	live.mu.Unlock()
+	if !leads(old) {
+		t.Fatal("it knows already that it leads no more")
+	}
+	over := make(chan struct{})
+	go func() { defer close(over); old.endLeasesOfSilent() }()
+	await.Until(t, "another one leads", func() bool { return leads(home) || leads(x.all[(lead+2)%3]) })
+	w.heal()
+	<-over
+	for _, d := range x.all {
+		if list := allLeasesAt(t, d); len(list) != 1 {
+			t.Errorf("%s lists %+v", d.cfg.NodeName, list)
+		}
+	}
+	if !ann.sessions[0].lives() {
+		t.Error("the lease of a healthy node's program was ended")
+	}
+}
+
+// A ticket that is used again leaves its lease as it is.
+func TestTicketOfALiveLease(t *testing.T) {
+	w := newNetwork(t)
+	w.devices = 1
+	x := w.cluster(2)
+	answered(t, x)
+	over := clwire.LeaseOptions{Nodes: true, Count: 2, Ticket: "again"}
+	ann, err := leaseAt(t, x.all[0], over)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ann.close()
+	for _, d := range x.all {
+		if _, err := leaseAt(t, d, over); !errors.Is(err, object.ErrExists) || !strings.Contains(err.Error(), "ticket") {
+			t.Errorf("the ticket again at %s: %v", d.cfg.NodeName, err)
+		}
+	}
+	x.all[0].endRecords()
+	for _, s := range ann.sessions {
+		if !s.lives() {
+			t.Error("a ticket that was used again has ended its lease")
+		}
+	}
+}
+
+// A record that comes after its request was given up does not wait for ever.
+func TestLateRecordEnds(t *testing.T) {
+	x := newCluster(t, 1, nil)
+	d := x.all[0]
+	late := fsm.Lease{ID: fsm.UUID{9}, Tenant: "ann", Node: d.meta.node, Incarnation: d.meta.incarnation, Count: 1}
+	if _, err := d.propose(&fsm.PutLease{Lease: late}); err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "the late record has gone", func() bool { _, there := d.leaseRecord(late.ID); return !there })
+}
+
+func TestBadLeases(t *testing.T) {
+	for _, l := range []clwire.LeaseOptions{{Count: -1}, {Count: 1 << 32}, {Count: fsm.MaxLeaseDevices + 1},
+		{Ticket: strings.Repeat("x", clwire.MaxLeaseText+1)}} {
+		if err := checkLease(&l); !errors.Is(err, object.ErrInvalid) {
+			t.Errorf("%.80v: %v", l, err)
+		}
+	}
+	for _, l := range []*clwire.LeaseOptions{nil, {}, {Count: fsm.MaxLeaseDevices}} {
+		if err := checkLease(l); err != nil {
+			t.Error(err)
+		}
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"tendril/cluster/fsm"
 	"tendril/daemon/frontdoor"
 	"tendril/daemon/leases"
 	"tendril/daemon/workers"
@@ -21,6 +22,21 @@ func deviceKey(p *workers.Platform, i int) string {
 		return strings.ToLower(strings.ReplaceAll(uuid, "-", ""))
 	}
 	return fmt.Sprintf("%s, platform %d, device %d", p.Snapshot.ICD, p.Snapshot.Index, i)
+}
+
+// checkLease says what is wrong with a request for a lease, which may be nil.
+func checkLease(l *clwire.LeaseOptions) error {
+	switch {
+	case l == nil:
+		return nil
+	case l.Count < 0 || l.Count > fsm.MaxLeaseDevices:
+		return fmt.Errorf("%w: a lease of %d devices: want 1 to %d, or 0 for all", object.ErrInvalid, l.Count,
+			fsm.MaxLeaseDevices)
+	case max(len(l.Ticket), len(l.Token)) > clwire.MaxLeaseText:
+		return fmt.Errorf("%w: a lease's ticket of %d bytes, and a token of %d: want at most %d each", object.ErrInvalid,
+			len(l.Ticket), len(l.Token), clwire.MaxLeaseText)
+	}
+	return nil
 }
 
 // lease gives a session that asks for one its lease, and nil to others.

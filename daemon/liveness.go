@@ -22,6 +22,7 @@ const (
 	pulsesPerSec = 64              // of a node: with more nodes each is asked less often
 	pulseTime    = 2 * time.Second // for one answer
 	silentAfter  = 3               // pauses without an answer, after which a node is silent
+	roundsLost   = 2               // pauses without a round, after which this node itself stood still
 	pulseAge     = 2 * pulseEvery  // of an answer that is still news
 	settleTime   = 2 * time.Second // for which somebody waits for news
 )
@@ -32,7 +33,9 @@ type liveness struct {
 
 	mu    sync.Mutex
 	nodes map[fsm.UUID]*pulse
-	over  bool // nothing is begun any more
+	over  bool      // nothing is begun any more
+	round time.Time // when the last round was looked at
+	awake time.Time // since when this node has looked without a pause: nobody's silence counts from before
 }
 
 // pulse is one node's. Its fields are guarded by liveness.mu, and done is closed when a question has its outcome.
@@ -90,7 +93,7 @@ func (l *liveness) watch() {
 				l.begin(n.ID)
 			}
 		}
-		l.noteSilent(silentAfter * every)
+		l.noteSilent(time.Now(), every)
 		l.rest(every, len(nodes) < 2, changed)
 	}
 }
@@ -180,12 +183,18 @@ func (p *pulse) note(now time.Time, took time.Duration, reply wire.PulseReply) {
 	}
 }
 
-// noteSilent finds the nodes that have not answered for so long. Who waits for one of them is told so.
-func (l *liveness) noteSilent(after time.Duration) {
+// noteSilent finds the nodes that have not answered for some pauses. Who waits for one of them is told so. Where this
+// node itself stood still since the last round (SIGSTOP, a machine that slept), the pauses begin anew: the answers may
+// lie unread.
+func (l *liveness) noteSilent(now time.Time, every time.Duration) {
 	var ended []fsm.UUID
 	l.mu.Lock()
+	if now.Sub(l.round) > roundsLost*every {
+		l.awake = now
+	}
+	l.round = now
 	for id, p := range l.nodes {
-		if !p.silent && time.Since(p.answered) > after {
+		if !p.silent && now.Sub(latest(p.answered, l.awake)) > silentAfter*every {
 			p.silent, p.since = true, p.answered
 			if p.why == "" {
 				p.why = "it does not answer"
@@ -197,6 +206,13 @@ func (l *liveness) noteSilent(after time.Duration) {
 	for _, id := range ended {
 		l.m.links.drop(id)
 	}
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // end lets nothing more begin. Who waits for the membership's goroutines then waits for all.

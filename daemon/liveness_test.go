@@ -89,3 +89,26 @@ func TestSilentNodeHoldsNobodyUp(t *testing.T) {
 	net.heal()
 	await.Until(t, "the node answers again", func() bool { return x.all[0].answers(node) })
 }
+
+// TestWhoStoodStillSilencesNobody: where this node itself was paused, the others have their full time to answer.
+func TestWhoStoodStillSilencesNobody(t *testing.T) {
+	healthy, now := fsm.UUID{1}, time.Now()
+	l := liveness{m: &membership{}, nodes: map[fsm.UUID]*pulse{healthy: {answered: now}}}
+	silentAt := func(after time.Duration) bool {
+		l.noteSilent(now.Add(after), time.Second)
+		return l.nodes[healthy].silent
+	}
+	for after := time.Second; after <= 2*time.Second; after += time.Second {
+		if silentAt(after) {
+			t.Fatalf("silent after %v", after)
+		}
+	}
+	for _, after := range []time.Duration{20 * time.Second, 21 * time.Second, 23 * time.Second} { // it slept for 18 s
+		if silentAt(after) {
+			t.Errorf("silent %v after it was heard, of which this node slept 18 s", after)
+		}
+	}
+	if !silentAt(24 * time.Second) {
+		t.Error("a node that does not answer for 4 s of this node's being awake is not silent")
+	}
+}

@@ -261,11 +261,7 @@ func parseOptions(raw []byte) (clwire.SessionOptions, error) {
 		return o, fmt.Errorf("%w: a device selector of %d bytes, at most %d", object.ErrInvalid, len(o.Selector),
 			maxSelectorBytes)
 	}
-	if l := o.Lease; l != nil && (l.Count < 0 || max(len(l.Ticket), len(l.Token)) > clwire.MaxLeaseText) {
-		return o, fmt.Errorf("%w: a lease of %d devices, a ticket of %d bytes and a token of %d: want no less than 0 and at most %d bytes each",
-			object.ErrInvalid, l.Count, len(l.Ticket), len(l.Token), clwire.MaxLeaseText)
-	}
-	return o, nil
+	return o, checkLease(o.Lease)
 }
 
 // CloseSession implements frontdoor.Backend: the session's workers are gone when it returns.

@@ -132,6 +132,14 @@ func (t *Table) Open(r Request) *Lease {
 	return l
 }
 
+// IsHome reports whether a lease over nodes is a program's of this node, and has not been ended.
+func (t *Table) IsHome(id string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.partLocked(id)
+	return l != nil && l.home && !l.ended
+}
+
 // End ends a part: nobody joins it any more, and its devices are free once its last session has ended. nil: they are.
 func (t *Table) End(id string) *Lease {
 	t.mu.Lock()
