@@ -89,6 +89,7 @@ type Daemon struct {
 	damaged        chan object.Damage // what a scrub has found; holds some
 	transferRate   *transfer.Rate     // nil: as fast as it goes
 	pages          pageKeys
+	past           pastHour
 	inspect        atomic.Pointer[inspect.Server] // nil until its step; the front door may be asked before
 	door           atomic.Pointer[frontdoor.Server]
 	dialNode       nodeDial
@@ -166,6 +167,7 @@ func (d *Daemon) steps() []step {
 		{"publications of before a join", d.resumeRepublishing, nil},
 		{"front door", d.openDoor, d.closeDoor},
 		{"front door for other machines", d.openRemoteDoor, nil}, // closes with the front door
+		{"history", d.startHistory, nil},
 		{"inspection", d.openInspect, func() error { return d.inspect.Load().Close() }},
 		{"sessions", d.letIn, func() error { d.cancel(); d.sessions.stop(); return nil }},
 		{"keeper", func() error { return nil }, func() error { d.keeper.Close(); return nil }}, // ends who waits for it

@@ -209,12 +209,20 @@ func (l *look) Nodes(inspect.Viewer) (list []inspect.Node, err error) {
 
 // Devices implements inspect.Source.
 func (l *look) Devices(inspect.Viewer) (list []inspect.Device, err error) {
+	owners := map[string]string{}
+	for _, x := range append(l.leases.List(), (*Daemon)(l).leasesOver()...) {
+		for _, device := range x.Devices {
+			if x.Place == 0 {
+				owners[device] = x.Tenant
+			}
+		}
+	}
 	l.meta.raft.View(func(s *fsm.State) {
 		for _, x := range s.Devices() {
 			list = append(list, inspect.Device{
 				UUID: x.Key.UUID.String(), Node: x.Node.String(), Name: x.Name, Type: deviceType(x.Type),
 				Vendor: x.Vendor, Driver: x.Key.Driver,
-				Version: x.Version, MemoryBytes: x.MemoryBytes, Units: x.Units,
+				Version: x.Version, MemoryBytes: x.MemoryBytes, Units: x.Units, Owner: owners[x.Key.UUID.String()],
 			})
 		}
 	})
@@ -281,15 +289,26 @@ func (l *look) Objects(v inspect.Viewer, p inspect.Page) (part inspect.Part[obje
 	return part, nil
 }
 
+// joinPlace makes the place of something that has a tenant and a name.
+func joinPlace(tenant, name string) string { return url.PathEscape(tenant) + "/" + name }
+
+func splitPlace(place string) (tenant, name string, err error) {
+	tenant, name, _ = strings.Cut(place, "/")
+	if tenant, err = url.PathUnescape(tenant); err != nil {
+		return "", "", fmt.Errorf("%w: after %.60q: want `next` of the last answer", object.ErrInvalid, place)
+	}
+	return tenant, name, nil
+}
+
 // Names implements inspect.Source: by tenant and name.
 func (l *look) Names(v inspect.Viewer, p inspect.Page) (part inspect.Part[inspect.Name], err error) {
 	tenant, all := l.sees(v)
 	if !all && tenant == "" {
 		return part, nil
 	}
-	from, after, _ := strings.Cut(p.After, "/")
-	if from, err = url.PathUnescape(from); err != nil {
-		return part, fmt.Errorf("%w: %q is not a place in the list of names", object.ErrInvalid, p.After)
+	from, after, err := splitPlace(p.After)
+	if err != nil {
+		return part, err
 	}
 	if !all && from != tenant {
 		from, after = tenant, ""
@@ -298,7 +317,7 @@ func (l *look) Names(v inspect.Viewer, p inspect.Page) (part inspect.Part[inspec
 		list := s.ObjectsAfter(from, after, p.Prefix, !all, p.Limit+1)
 		if len(list) > p.Limit {
 			list = list[:p.Limit]
-			part.Next = url.PathEscape(list[p.Limit-1].Tenant) + "/" + list[p.Limit-1].Name
+			part.Next = joinPlace(list[p.Limit-1].Tenant, list[p.Limit-1].Name)
 		}
 		for _, o := range list {
 			x := inspect.Name{Tenant: o.Tenant, Name: o.Name, Object: o.ID.String(), SizeBytes: o.SizeBytes,

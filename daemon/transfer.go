@@ -450,6 +450,13 @@ func (b *bringings) measured(r transfer.Result) {
 	}
 }
 
+// rate gives the bytes a second that came from a node lately; 0: not known.
+func (b *bringings) rate(node fsm.UUID) float64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.rates[node]
+}
+
 // sourcesOf gives the nodes that have an object, the best first.
 func (d *Daemon) sourcesOf(o fsm.Object, nodes []fsm.Node) (sources []transfer.Source) {
 	current := map[fsm.UUID]fsm.Replica{}

@@ -12,6 +12,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"tendril/cluster/raftnode"
+	"tendril/daemon/leases"
 	"tendril/store/object"
 )
 
@@ -82,6 +83,22 @@ var routes = []route{
 		}},
 	{path: "/v1/raft", what: "The state of the metadata's log.", of: raftnode.Status{},
 		answer: func(s *Server, v Viewer, _ query) (any, error) { return s.opts.Source.Raft(v) }},
+	{path: "/v1/leases", what: "Leases of devices: who has them, then who waits.", paged: true, of: leases.Status{},
+		listed: true, answer: func(s *Server, v Viewer, q query) (any, error) {
+			all, err := s.opts.Source.Leases(v)
+			return numbered(q.Page, all, func(l leases.Status) string { return l.Tenant }, err)
+		}},
+	{path: "/v1/streams", what: "Streams, by tenant and name.", paged: true, of: object.StreamInfo{}, listed: true,
+		answer: func(s *Server, v Viewer, q query) (any, error) { return part(s.opts.Source.Streams(v, q.Page)) }},
+	{path: "/v1/links", what: "Links between nodes, programs and workers: what they go over, and why nothing better.",
+		paged: true, of: Link{}, listed: true, answer: func(s *Server, v Viewer, q query) (any, error) {
+			all, err := s.opts.Source.Links(v)
+			return numbered(q.Page, all, func(l Link) string { return l.Name }, err)
+		}},
+	{path: "/v1/config", what: "The configuration in force; for the daemon's owner.", of: Setting{}, listed: true,
+		answer: func(s *Server, v Viewer, _ query) (any, error) { return items(s.opts.Source.Settings(v)) }},
+	{path: "/v1/history", what: "Samples of the last hour.", of: History{},
+		answer: func(s *Server, v Viewer, _ query) (any, error) { return s.opts.Source.History(v) }},
 	{path: "/v1/openapi.json", what: "This document.", open: true,
 		answer: func(s *Server, _ Viewer, _ query) (any, error) { return s.document, nil }},
 	{path: "/metrics", what: "Samples for Prometheus, text format 0.0.4.", scrape: true,
@@ -151,6 +168,15 @@ func cut[T any](p Page, of func(T) (place, name string)) func([]T, error) (any, 
 		}
 		return l, err
 	}
+}
+
+// numbered gives a page of a list that is whole, by its places in the list. nameOf is what prefixes are of.
+func numbered[T any](p Page, ts []T, nameOf func(T) string, err error) (any, error) {
+	i := 0
+	return cut(p, func(t T) (place, name string) {
+		i++
+		return padded(strconv.Itoa(i)), nameOf(t)
+	})(ts, err)
 }
 
 // index says what there is.

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"tendril/cluster/raftnode"
+	"tendril/daemon/leases"
 	"tendril/store/object"
 )
 
@@ -102,6 +103,16 @@ func (f *fake) Segments(Viewer) (list []Segment, err error) {
 	return list, f.err
 }
 func (f *fake) Raft(Viewer) (raftnode.Status, error) { return raftnode.Status{State: "Leader"}, f.err }
+func (f *fake) Leases(Viewer) ([]leases.Status, error) {
+	return []leases.Status{{Number: 1, Tenant: "uid:0", Devices: []string{"ab"}, Count: 1},
+		{Tenant: "uid:1", Devices: []string{"ab"}, Count: 1, Place: 1}}, f.err
+}
+func (f *fake) Streams(Viewer, Page) (Part[object.StreamInfo], error) {
+	return Part[object.StreamInfo]{}, f.err
+}
+func (f *fake) Links(Viewer) ([]Link, error)       { return []Link{{Kind: NodeLink, Name: "node-b"}}, f.err }
+func (f *fake) Settings(Viewer) ([]Setting, error) { return nil, f.err }
+func (f *fake) History(Viewer) (History, error)    { return History{Times: []time.Time{}}, f.err }
 func (f *fake) Metrics(Viewer) ([]Metric, error) {
 	return []Metric{{Name: "tendril_objects", Help: "objects\nhere",
 		Samples: []Sample{{[]string{"tenant", "a\"\\\n\xff"}, 3}, {nil, 0.5}}}, {Name: "bad name"},
@@ -308,6 +319,7 @@ func TestWhoIsLetIn(t *testing.T) {
 		{"unknown argument", get("/v1/objects?sort=x", address, bearer), 400},
 		{"argument where none goes", get("/v1/status?limit=1", address, bearer), 400},
 		{"state where none goes", get("/v1/names?state=sealed", address, bearer), 400},
+		{"leases behind the first", get("/v1/leases?limit=1&after=00000000000000000001", address, bearer), 200},
 		{"no object's id", get("/v1/objects/xyz", address, bearer), 404},
 		{"an object's id and more", get("/v1/objects/"+strings.Repeat("0", 32)+"/data/more", address, bearer), 404},
 		{"a pattern", get("/v1/objects/{id}", address, bearer), 404},

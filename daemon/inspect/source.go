@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"tendril/cluster/raftnode"
+	"tendril/daemon/leases"
 	"tendril/store/object"
 	"tendril/store/timing"
 )
@@ -70,6 +71,11 @@ type Source interface {
 	Workers(Viewer) ([]Worker, error)
 	Segments(Viewer) ([]Segment, error)
 	Raft(Viewer) (raftnode.Status, error)
+	Leases(Viewer) ([]leases.Status, error) // those that have devices, then those that wait
+	Streams(Viewer, Page) (Part[object.StreamInfo], error)
+	Links(Viewer) ([]Link, error)
+	Settings(Viewer) ([]Setting, error)
+	History(Viewer) (History, error)
 	Metrics(Viewer) ([]Metric, error)
 
 	Object(Viewer, object.ID) (object.Info, error)
@@ -119,6 +125,7 @@ type Device struct {
 	MemoryBytes uint64 `json:"memory_bytes"`
 	Units       uint32 `json:"compute_units"`
 	Sessions    int    `json:"sessions"`
+	Owner       string `json:"owner,omitempty"` // the tenant that leases it; "": none does, as far as this node knows
 }
 
 // Name is a published name.
@@ -170,6 +177,53 @@ type Segment struct {
 	Session   bool   `json:"session"` // the memory of an OpenCL program
 	Idle      bool   `json:"idle"`    // empty, kept for its writer
 	Leaving   bool   `json:"leaving"` // of no use, but some connection has not let go
+}
+
+// Kinds of links.
+const (
+	NodeLink    = "node"    // from this node to another one
+	SessionLink = "session" // from a program to its workers here
+	WorkerLink  = "worker"  // between two workers of one program
+)
+
+// Link is one way that data takes, what it goes over now, and why that is nothing better.
+type Link struct {
+	Kind      string  `json:"kind"` // node, session or worker
+	With      string  `json:"with"` // a node's ID, a program, or a worker as its program names it
+	Name      string  `json:"name,omitempty"`
+	Tenant    string  `json:"tenant,omitempty"`  // of a session
+	Session   string  `json:"session,omitempty"` // the same
+	Address   string  `json:"address,omitempty"` // of the other end, where it is on another machine
+	Up        bool    `json:"up"`
+	Transport string  `json:"transport"`
+	Why       string  `json:"why,omitempty"`              // it is not up, or nothing better is in use
+	Latency   float64 `json:"latency_seconds,omitempty"`  // one way, the least that was seen; absent: not known
+	Bandwidth float64 `json:"bytes_per_second,omitempty"` // of what came lately; absent: nothing did
+	Transfers int     `json:"transfers,omitempty"`        // objects on their way here over it
+
+	Since time.Time `json:"since,omitzero"` // it is up or not
+}
+
+// Setting is one line of the configuration in force.
+type Setting struct {
+	Key    string `json:"key"`
+	Value  string `json:"value"`
+	Origin string `json:"origin"` // default, a file, the environment or a flag
+}
+
+// History is the last hour, or less where the node is younger.
+type History struct {
+	StepSeconds float64     `json:"step_seconds"` // between two samples
+	Times       []time.Time `json:"times"`        // of the samples, the oldest first
+	Series      []Series    `json:"series"`
+}
+
+// Series is one curve of History.
+type Series struct {
+	Name   string    `json:"name"`            // its unit is its end: _bytes, _per_second; else a number of things
+	By     string    `json:"by,omitempty"`    // kind or tenant: what Label is
+	Label  string    `json:"label,omitempty"` // a kind of memory, or a tenant
+	Values []float64 `json:"values"`          // as many as History.Times
 }
 
 // Metric is one family of samples.
