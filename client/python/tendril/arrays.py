@@ -148,6 +148,14 @@ def over(view: memoryview, meta: Optional[Dict[str, Any]]) -> "np.ndarray[Any, A
         raise Invalid("metadata %.200r does not fit an object of %d bytes: %s" % (meta, len(view), e)) from None
 
 
+def exported(array: Any) -> memoryview:
+    """The memoryview of an array. Raises ValueError if it would not say the array's dtype."""
+    view = memoryview(array)
+    if array.dtype.kind == "V" and np.asarray(view).dtype != array.dtype:
+        raise ValueError("buffers have no format for %s" % array.dtype)
+    return view
+
+
 def _integers(values: Any, least: Optional[int]) -> Tuple[int, ...]:
     if not isinstance(values, (list, tuple)) or len(values) > _MAX_DIMENSIONS:
         raise ValueError("not a list of at most %d integers" % _MAX_DIMENSIONS)

@@ -12,6 +12,7 @@ from . import memory, pages, wire
 from .connection import Connection, Hold
 from .data import opaque, value_of
 from .errors import Disconnected, Invalid, Sealed, TendrilError, Unsupported
+from .exporter import FORMAT, Exporter
 from .source import Source
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class Info:
         return cls(**values)
 
 
-class Object:
+class Object(Exporter):
     """A sealed object, which this process holds a reference to. Its memory is shared and read-only.
 
     The reference lasts until release() or the end of a with block, and until the last view of the memory is gone
@@ -152,8 +153,21 @@ class Object:
         copied: Object = client_of(self._path).copy(self, device)
         return copied
 
-    def __buffer__(self, flags: int) -> memoryview:  # Python 3.12: memoryview(object) works
-        return self.data
+    def __buffer__(self, flags: int) -> memoryview:
+        """The buffer protocol: memoryview(object), numpy.frombuffer, hashlib, files. Read-only, without a copy.
+
+        Who asks for a format, as memoryview does, gets the array that the metadata describes, as from numpy(). Others
+        get the bytes, as does everyone without NumPy. Raises what numpy() raises, and ValueError for a dtype that
+        buffers do not have (datetime64, bfloat16).
+        """
+        if not flags & FORMAT or not self.meta:
+            return self.data
+        self._is_array()
+        try:
+            from . import arrays
+        except ImportError:
+            return self.data
+        return arrays.exported(self.numpy()) if "dtype" in self.meta else self.data
 
     def __len__(self) -> int:
         return self.size

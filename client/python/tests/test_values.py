@@ -3,6 +3,7 @@
 import array
 import ctypes
 import unittest
+import zlib
 
 import tendril
 
@@ -74,6 +75,19 @@ class Arrays(WithDaemon):
             self.assertEqual((got.dtype, got.shape, o.dtype, o.shape), (exact.dtype, exact.shape) * 2)
             self.assertEqual(got.tobytes(), exact.tobytes())
             self.assertFalse(got.flags.writeable)
+            again = np.asarray(o)  # by the buffer protocol, or __array__ where buffers do not have the dtype
+            self.assertEqual((again.dtype, again.shape, again.tobytes()), (exact.dtype, exact.shape, exact.tobytes()))
+            self.assertEqual((zlib.crc32(o), np.frombuffer(o, "u1").tobytes() if o.size else b""),
+                             (zlib.crc32(o.data), o.bytes()))
+
+    def test_as_buffer(self):
+        for value, form in ((np.asfortranarray(np.ones((2, 3))), "d"), (np.arange(3, dtype=">i2"), ">h")):
+            with self.store.put(value) as o:
+                view = memoryview(o)
+                self.assertEqual((view.format, view.shape, view.strides, view.readonly),
+                                 (form, value.shape, value.strides, True))
+                self.assertEqual(np.asarray(view).tobytes(), value.tobytes())
+                del view
 
     def test_structured(self):
         point = [("x", "<i4"), ("y", ">f8", (2, 2)), ("s", "S3"), ("u", "<U2")]
