@@ -15,7 +15,7 @@ import (
 	"tendril/cluster"
 	"tendril/daemon/frontdoor"
 	"tendril/ipc"
-	"tendril/store"
+	"tendril/store/handoff"
 	"tendril/store/object"
 )
 
@@ -56,7 +56,7 @@ type inheritance struct {
 	incarnation cluster.Incarnation
 	stateLock   *os.File
 	door        *frontdoor.Door
-	handoff     *store.HandoffState
+	handoff     *handoff.State
 	// confirm asks the predecessor whether it may be: nil for a daemon that follows itself.
 	confirm func() error
 }
@@ -73,7 +73,7 @@ func (w *inheritance) close() {
 // catalogFile is what travels in a file beside the descriptors.
 type catalogFile struct {
 	Incarnation cluster.Incarnation
-	Catalog     store.Catalog
+	Catalog     handoff.Catalog
 }
 
 // takeover is the front door's: it arranges a meeting with who wants to be the next daemon.
@@ -385,7 +385,7 @@ func (p *predecessor) memory(w *inheritance, file *os.File, watch int, at func(s
 	}
 	if err == nil {
 		w.incarnation = t.Incarnation
-		if w.handoff, err = store.NewHandoffState(t.Catalog, fds); err == nil { // which takes fds over in any case
+		if w.handoff, err = handoff.New(t.Catalog, fds); err == nil { // which takes fds over in any case
 			err = w.handoff.TakeDevices(gpus)
 		} else {
 			closeAll(gpus)

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tendril/store/handoff"
 	"tendril/store/object"
 )
 
@@ -544,35 +545,35 @@ func (m deviceCharges) list() (list []DeviceStatus) {
 }
 
 // handOffDevice leaves an object in the memory of a GPU to the next store. mu is held.
-func (s *Store) handOffDevice(h *HandoffState, e *entry, o *handoffObject) {
+func (s *Store) handOffDevice(h *handoff.State, e *entry, o *handoff.Object) {
 	if e.state != object.Sealed || e.gpu.fd < 0 {
 		return
 	}
 	s.unrankDevice(e)
-	h.Catalog.DeviceObjects = o.appendTo(h.Catalog.DeviceObjects)
-	h.Catalog.DeviceMemory = append(h.Catalog.DeviceMemory, HandoffDevice{e.gpu.device, e.gpu.bytes})
-	h.devices = append(h.devices, e.gpu.fd)
+	h.Catalog.DeviceObjects = o.AppendTo(h.Catalog.DeviceObjects)
+	h.Catalog.DeviceMemory = append(h.Catalog.DeviceMemory, handoff.Device{Device: e.gpu.device, Bytes: e.gpu.bytes})
+	h.Devices = append(h.Devices, e.gpu.fd)
 	e.gpu.fd = -1
 	delete(s.onDevices, e)
 }
 
 // inheritDevices takes over what lies in the memory of GPUs; quotas are charged, and not asked. Before s is shared.
-func (s *Store) inheritDevices(h *HandoffState) error {
-	table, last := h.Catalog.DeviceObjects, (*handoffObject)(nil)
-	for i := 0; len(h.devices) > 0 && len(table) > 0; i++ {
-		o, rest, err := nextObject(table, last)
+func (s *Store) inheritDevices(h *handoff.State) error {
+	table, last := h.Catalog.DeviceObjects, (*handoff.Object)(nil)
+	for i := 0; len(h.Devices) > 0 && len(table) > 0; i++ {
+		o, rest, err := handoff.NextObject(table, last)
 		if err != nil {
 			return err
 		}
-		r := &o.record
+		r := &o.Record
 		if m := h.Catalog.DeviceMemory; i >= len(m) || r.ID.IsZero() || s.objects[r.ID] != nil || !r.Class.Valid() ||
 			r.Class == object.Persisted || r.SizeBytes == 0 || r.SizeBytes > m[i].Bytes || m[i].Device.IsZero() {
 			return fmt.Errorf("%w: object %s of %d bytes in the memory of a GPU", object.ErrProtocol, r.ID, r.SizeBytes)
 		}
 		e, m := s.inheritRecord(o), h.Catalog.DeviceMemory[i]
 		e.state = object.Sealed
-		s.setDevice(e, &deviceMemory{device: m.Device, bytes: m.Bytes, fd: h.devices[0]})
-		h.devices = h.devices[1:]
+		s.setDevice(e, &deviceMemory{device: m.Device, bytes: m.Bytes, fd: h.Devices[0]})
+		h.Devices = h.Devices[1:]
 		if e.tenant.devices == nil {
 			e.tenant.devices = make(deviceCharges)
 		}

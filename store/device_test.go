@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tendril/store/handoff"
 	"tendril/store/object"
 )
 
@@ -509,11 +510,11 @@ func TestHandoffMemoryOfGPUs(t *testing.T) {
 
 // A catalog that lies about memory of GPUs makes no store, and leaves no descriptor.
 func TestACatalogThatLiesAboutGPUs(t *testing.T) {
-	for what, lie := range map[string]func(*Catalog){
-		"more bytes than the allocation has": func(c *Catalog) { c.DeviceMemory[0].Bytes = 1 },
-		"no device":                          func(c *Catalog) { c.DeviceMemory[0].Device = object.Device{} },
-		"an object cut short":                func(c *Catalog) { c.DeviceObjects = c.DeviceObjects[:20] },
-		"the same object twice": func(c *Catalog) {
+	for what, lie := range map[string]func(*handoff.Catalog){
+		"more bytes than the allocation has": func(c *handoff.Catalog) { c.DeviceMemory[0].Bytes = 1 },
+		"no device":                          func(c *handoff.Catalog) { c.DeviceMemory[0].Device = object.Device{} },
+		"an object cut short":                func(c *handoff.Catalog) { c.DeviceObjects = c.DeviceObjects[:20] },
+		"the same object twice": func(c *handoff.Catalog) {
 			c.DeviceObjects = append(c.DeviceObjects[:len(c.DeviceObjects)/2:len(c.DeviceObjects)/2],
 				c.DeviceObjects[:len(c.DeviceObjects)/2]...)
 		},
@@ -535,6 +536,6 @@ func TestACatalogThatLiesAboutGPUs(t *testing.T) {
 			t.Errorf("%s: %d descriptors are left", what, n)
 		}
 	}
-	few := &HandoffState{Catalog: Catalog{DeviceMemory: make([]HandoffDevice, 2)}}
+	few := &handoff.State{Catalog: handoff.Catalog{DeviceMemory: make([]handoff.Device, 2)}}
 	wantErr(t, few.TakeDevices(nil), object.ErrProtocol)
 }

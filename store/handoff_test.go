@@ -2,24 +2,19 @@ package store
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/gob"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"tendril/store/handoff"
 	"tendril/store/object"
 	"tendril/store/segment"
-	"tendril/store/spill"
 )
 
 // handOver ends s and makes the next store of what it leaves, by the way that it takes between processes.
@@ -28,7 +23,7 @@ func handOver(t testing.TB, s *Store, opts Options) *Store {
 	l := s.Handoff()
 	defer l.Close()
 	var wire bytes.Buffer
-	var catalog Catalog
+	var catalog handoff.Catalog
 	if err := errors.Join(gob.NewEncoder(&wire).Encode(&l.Catalog),
 		gob.NewDecoder(&wire).Decode(&catalog)); err != nil {
 		t.Fatal(err)
@@ -42,7 +37,7 @@ func handOver(t testing.TB, s *Store, opts Options) *Store {
 		fds = append(fds, dup)
 	}
 	var err error
-	if opts.Handoff, err = NewHandoffState(catalog, fds); err != nil {
+	if opts.Handoff, err = handoff.New(catalog, fds); err != nil {
 		t.Fatal(err)
 	}
 	var gpus []int
@@ -287,40 +282,40 @@ func TestHandoffIsChecked(t *testing.T) {
 		}
 		return fd
 	}
-	good := func() (Catalog, *handoffObject) {
-		o := &handoffObject{segment: 3, offset: 64}
-		o.record.ID, o.record.SizeBytes, o.record.Tenant, o.record.Class = object.NewID(), 4000, "a", object.Named
-		return Catalog{NextSegment: 3, Segments: []HandoffSegment{{ID: 3, Bytes: 4096, Tenant: "a"}}}, o
+	good := func() (handoff.Catalog, *handoff.Object) {
+		o := &handoff.Object{Segment: 3, Offset: 64}
+		o.Record.ID, o.Record.SizeBytes, o.Record.Tenant, o.Record.Class = object.NewID(), 4000, "a", object.Named
+		return handoff.Catalog{NextSegment: 3, Segments: []handoff.Segment{{ID: 3, Bytes: 4096, Tenant: "a"}}}, o
 	}
 	fds := countFDs(t)
 	one := func() []int { return []int{memory()} }
-	for what, spoil := range map[string]func(*Catalog, *handoffObject) []int{
-		"nothing":           func(*Catalog, *handoffObject) []int { return one() },
-		"no descriptor":     func(*Catalog, *handoffObject) []int { return nil },
-		"one too many":      func(*Catalog, *handoffObject) []int { return append(one(), memory()) },
-		"another size":      func(c *Catalog, _ *handoffObject) []int { c.Segments[0].Bytes = 8192; return one() },
-		"not given yet":     func(c *Catalog, _ *handoffObject) []int { c.NextSegment = 2; return one() },
-		"beyond the end":    func(_ *Catalog, o *handoffObject) []int { o.offset = 128; return one() },
-		"offset overflows":  func(_ *Catalog, o *handoffObject) []int { o.offset = 1<<64 - 64; return one() },
-		"no such segment":   func(_ *Catalog, o *handoffObject) []int { o.segment = 2; return one() },
-		"another tenant's":  func(_ *Catalog, o *handoffObject) []int { o.record.Tenant = "b"; return one() },
-		"no such class":     func(_ *Catalog, o *handoffObject) []int { o.record.Class = 9; return one() },
-		"the zero id":       func(_ *Catalog, o *handoffObject) []int { o.record.ID = object.ID{}; return one() },
-		"an empty one's":    func(_ *Catalog, o *handoffObject) []int { o.record.SizeBytes = 0; return one() },
-		"an object of none": func(_ *Catalog, o *handoffObject) []int { o.segment = 0; return one() },
-		"twice":             func(c *Catalog, o *handoffObject) []int { c.Objects = o.appendTo(nil); return one() },
-		"cut short": func(c *Catalog,
-			_ *handoffObject) []int {
+	for what, spoil := range map[string]func(*handoff.Catalog, *handoff.Object) []int{
+		"nothing":           func(*handoff.Catalog, *handoff.Object) []int { return one() },
+		"no descriptor":     func(*handoff.Catalog, *handoff.Object) []int { return nil },
+		"one too many":      func(*handoff.Catalog, *handoff.Object) []int { return append(one(), memory()) },
+		"another size":      func(c *handoff.Catalog, _ *handoff.Object) []int { c.Segments[0].Bytes = 8192; return one() },
+		"not given yet":     func(c *handoff.Catalog, _ *handoff.Object) []int { c.NextSegment = 2; return one() },
+		"beyond the end":    func(_ *handoff.Catalog, o *handoff.Object) []int { o.Offset = 128; return one() },
+		"offset overflows":  func(_ *handoff.Catalog, o *handoff.Object) []int { o.Offset = 1<<64 - 64; return one() },
+		"no such segment":   func(_ *handoff.Catalog, o *handoff.Object) []int { o.Segment = 2; return one() },
+		"another tenant's":  func(_ *handoff.Catalog, o *handoff.Object) []int { o.Record.Tenant = "b"; return one() },
+		"no such class":     func(_ *handoff.Catalog, o *handoff.Object) []int { o.Record.Class = 9; return one() },
+		"the zero id":       func(_ *handoff.Catalog, o *handoff.Object) []int { o.Record.ID = object.ID{}; return one() },
+		"an empty one's":    func(_ *handoff.Catalog, o *handoff.Object) []int { o.Record.SizeBytes = 0; return one() },
+		"an object of none": func(_ *handoff.Catalog, o *handoff.Object) []int { o.Segment = 0; return one() },
+		"twice":             func(c *handoff.Catalog, o *handoff.Object) []int { c.Objects = o.AppendTo(nil); return one() },
+		"cut short": func(c *handoff.Catalog,
+			_ *handoff.Object) []int {
 			c.Objects = []byte{9, 0, 0, 0, 1}
 			return one()
 		},
-		"a segment twice": func(c *Catalog, _ *handoffObject) []int {
+		"a segment twice": func(c *handoff.Catalog, _ *handoff.Object) []int {
 			c.Segments = append(c.Segments, c.Segments[0])
 			return append(one(), memory())
 		},
-		"segment number 0":    func(c *Catalog, _ *handoffObject) []int { c.Segments[0].ID = 0; return one() },
-		"a closed descriptor": func(*Catalog, *handoffObject) []int { return []int{-1} },
-		"no memfd": func(*Catalog, *handoffObject) []int {
+		"segment number 0":    func(c *handoff.Catalog, _ *handoff.Object) []int { c.Segments[0].ID = 0; return one() },
+		"a closed descriptor": func(*handoff.Catalog, *handoff.Object) []int { return []int{-1} },
+		"no memfd": func(*handoff.Catalog, *handoff.Object) []int {
 			fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 			if err != nil {
 				t.Fatal(err)
@@ -330,8 +325,8 @@ func TestHandoffIsChecked(t *testing.T) {
 	} {
 		catalog, o := good()
 		came := spoil(&catalog, o)
-		catalog.Objects = o.appendTo(catalog.Objects)
-		l, err := NewHandoffState(catalog, came)
+		catalog.Objects = o.AppendTo(catalog.Objects)
+		l, err := handoff.New(catalog, came)
 		if err == nil {
 			var s *Store
 			if s, err = New(Options{CapacityBytes: 1 << 20, Handoff: l}); err == nil {
@@ -345,76 +340,6 @@ func TestHandoffIsChecked(t *testing.T) {
 	if now := countFDs(t); now > fds {
 		t.Errorf("%d descriptors before, %d after", fds, now)
 	}
-}
-
-// handoffExamples are objects as they stand in a table; testdata/handoff.hex has the bytes.
-func handoffExamples() []*handoffObject {
-	at := time.Unix(1_700_000_000, 5).UTC()
-	full := &handoffObject{segment: 7, offset: 1 << 33, strict: true, left: time.Minute, record: spill.Record{
-		ID: object.ID{1, 2, 15: 16}, SizeBytes: 1 << 40, Tenant: "uid:7", Name: "ü", Class: object.TTL,
-		Meta: []byte(`{"a":1}`), Labels: map[string]string{"k": "v", "l": ""},
-		Grants: []string{"all", "uid:8"}, Members: []object.Member{{Name: "m", ID: object.ID{3}}, {}}, Pinned: true,
-		Created: at, Sealed: at.Add(1), Bound: at.Add(2), Expires: at.Add(3), CreatorPID: 42, Creator: "prog",
-	}}
-	return []*handoffObject{full, {spilled: true, record: spill.Record{SizeBytes: 5, Sums: []byte("checksum")}},
-		{kept: true, damaged: true, device: object.Device{4, 15: 5}}}
-}
-
-func TestHandoffTable(t *testing.T) {
-	var table []byte
-	for _, o := range handoffExamples() {
-		table = o.appendTo(table)
-	}
-	golden, err := os.ReadFile("testdata/handoff.hex")
-	if err != nil || hex.EncodeToString(table) != strings.TrimSpace(string(golden)) {
-		t.Errorf("%x, want %s, %v", table, golden, err)
-	}
-	rest, o := table, (*handoffObject)(nil)
-	for _, want := range handoffExamples() {
-		if o, rest, err = nextObject(rest, o); err != nil || !reflect.DeepEqual(o, want) {
-			t.Fatalf("%+v, want %+v, %v", o, want, err)
-		}
-	}
-	first := table[:4+binary.LittleEndian.Uint32(table)]
-	longer := append(slices.Clone(first), "of a later release"...)
-	binary.LittleEndian.PutUint32(longer, uint32(len(longer)-4))
-	if o, rest, err := nextObject(longer, nil); err != nil || len(rest) > 0 ||
-		!reflect.DeepEqual(o, handoffExamples()[0]) {
-		t.Errorf("with a field more: %+v, %v", o, err)
-	}
-	for n := 4; n < len(first); n++ {
-		if n == len(first)-4 {
-			continue // of the release that had no sums
-		}
-		short := slices.Clone(first[:n])
-		binary.LittleEndian.PutUint32(short, uint32(n-4))
-		if _, _, err := nextObject(short, nil); !errors.Is(err, object.ErrProtocol) {
-			t.Errorf("cut to %d bytes: %v", n, err)
-		}
-	}
-}
-
-// FuzzHandoffTable reads tables. An object that was read is written as the same bytes, but for a later release's
-// fields.
-func FuzzHandoffTable(f *testing.F) {
-	for _, o := range handoffExamples() {
-		b := o.appendTo(nil)
-		f.Add(b)
-		f.Add(b[:len(b)-1])
-	}
-	f.Fuzz(func(t *testing.T, table []byte) {
-		for len(table) > 0 {
-			o, rest, err := nextObject(table, nil)
-			if err != nil {
-				return
-			}
-			again, left, err := nextObject(o.appendTo(nil), o)
-			if err != nil || len(left) > 0 || !reflect.DeepEqual(o, again) {
-				t.Fatalf("%+v is read again as %+v, %v", o, again, err)
-			}
-			table = rest
-		}
-	})
 }
 
 // What an object is shared with is charged after a handover as before it, and given back once.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"tendril/store/handoff"
 	"tendril/store/object"
 )
 
@@ -25,15 +26,15 @@ func (c *Conn) Owner() Owner { return c.owner }
 
 // inherit puts what the store before left into the table, in which what is on disk stands already; said is of that. The
 // janitor writes the records there that differ. Capacity and quotas are charged, and not asked. Before s is shared.
-func (s *Store) inherit(h *HandoffState, said recordsSaid) error {
+func (s *Store) inherit(h *handoff.State, said recordsSaid) error {
 	s.nextID = max(s.nextID, h.Catalog.NextSegment)
 	s.inheritRemnants(h.Catalog.Remnants)
 	for i, g := range h.Catalog.Segments {
-		if s.segments[g.ID] != nil || g.ID == 0 || g.ID > s.nextID || h.memory[i].Bytes() != g.Bytes {
+		if s.segments[g.ID] != nil || g.ID == 0 || g.ID > s.nextID || h.Memory[i].Bytes() != g.Bytes {
 			return fmt.Errorf("%w: segment %d of %d bytes twice, or of another size", object.ErrProtocol, g.ID, g.Bytes)
 		}
 		t := s.tenantOf(g.Tenant)
-		s.segments[g.ID] = &segmentState{id: g.ID, bytes: g.Bytes, tenant: t, mem: h.memory[i],
+		s.segments[g.ID] = &segmentState{id: g.ID, bytes: g.Bytes, tenant: t, mem: h.Memory[i],
 			seen: make(map[*Conn]struct{}), once: g.Alone, sealed: true, shown: true,
 			foreign: fewForeign(g.Foreign)}
 		s.charged += g.Bytes
@@ -41,14 +42,14 @@ func (s *Store) inherit(h *HandoffState, said recordsSaid) error {
 		s.opened++
 		t.opened++
 	}
-	h.memory = nil                // the table's from here on
+	h.Memory = nil                // the table's from here on
 	for _, e := range s.objects { // of what is on disk: the store before knows which names they have now
 		s.unbind(e)
 	}
-	s.makeRoom(len(h.Catalog.Objects) / handoffObjectBytes)
-	var last *handoffObject
+	s.makeRoom(len(h.Catalog.Objects) / handoff.ObjectBytes)
+	var last *handoff.Object
 	for table := h.Catalog.Objects; len(table) > 0; {
-		o, rest, err := nextObject(table, last)
+		o, rest, err := handoff.NextObject(table, last)
 		if err == nil {
 			err = s.inheritObject(o, said)
 		}
@@ -91,9 +92,9 @@ func (s *Store) makeRoom(objects int) {
 }
 
 // inheritObject takes one object over. What is on disk alone stands in the table, or its file is damaged.
-func (s *Store) inheritObject(o *handoffObject, said recordsSaid) error {
-	r := &o.record
-	e, g := s.objects[r.ID], s.segments[o.segment]
+func (s *Store) inheritObject(o *handoff.Object, said recordsSaid) error {
+	r := &o.Record
+	e, g := s.objects[r.ID], s.segments[o.Segment]
 	if r.ID.IsZero() || !r.Class.Valid() || e != nil && (e.state != object.Spilled || e.size != r.SizeBytes ||
 		e.tenant.name != r.Tenant) {
 		return fmt.Errorf("%w: object %s of %d bytes, %q of %q", object.ErrProtocol, r.ID, r.SizeBytes, r.Name, r.Tenant)
@@ -101,18 +102,18 @@ func (s *Store) inheritObject(o *handoffObject, said recordsSaid) error {
 	if e != nil {
 		s.inheritChanges(e, o, said.names[e])
 	}
-	if o.spilled {
+	if o.Spilled {
 		return nil
 	}
 	if (g == nil) != (r.SizeBytes == 0) ||
-		g != nil && (g.tenant.name != r.Tenant || o.offset > g.bytes || r.SizeBytes > g.bytes-o.offset) {
+		g != nil && (g.tenant.name != r.Tenant || o.Offset > g.bytes || r.SizeBytes > g.bytes-o.Offset) {
 		return fmt.Errorf("%w: object %s of %d bytes at %d in segment %d", object.ErrProtocol, r.ID, r.SizeBytes,
-			o.offset, o.segment)
+			o.Offset, o.Segment)
 	}
 	fresh := e == nil
 	if fresh {
 		e = s.inheritRecord(o)
-		s.ofDevice(e, o.device)
+		s.ofDevice(e, o.Device)
 		if len(r.Members) > 0 {
 			e.charge += membersBytes(r.Members)
 			said.members[e] = r.Members
@@ -124,29 +125,29 @@ func (s *Store) inheritObject(o *handoffObject, said recordsSaid) error {
 		s.spilled--
 		s.spilledBytes -= e.size
 	}
-	e.state, e.strict = object.Sealed, o.strict
+	e.state, e.strict = object.Sealed, o.Strict
 	if fresh && e.offDevice() {
 		s.countAway(e, 1)
 	}
-	if o.damaged {
+	if o.Damaged {
 		why := fmt.Errorf("%w: object %s is damaged: the daemon before this one found that", object.ErrStorage, r.ID)
 		e.damage, e.fault = why, why
 	}
 	if g != nil {
-		s.attach(e, g, o.offset)
+		s.attach(e, g, o.Offset)
 	}
 	return nil
 }
 
 // inheritChanges takes over what the store before knows of an object on disk: the disk may not have taken all of it.
 // It is called nameOnDisk there. What differs the janitor writes.
-func (s *Store) inheritChanges(e *entry, o *handoffObject, nameOnDisk string) {
-	r := &o.record
+func (s *Store) inheritChanges(e *entry, o *handoff.Object, nameOnDisk string) {
+	r := &o.Record
 	bound := e.bound.Equal(r.Bound) || e.bound.IsZero() // it got the name it was sealed with, a moment later
 	same := nameOnDisk == r.Name && e.class == r.Class && e.pinned == r.Pinned && bound &&
 		e.expires.Equal(r.Expires) && maps.Equal(e.labels, r.Labels) && slices.Equal(e.grants, r.Grants)
 	e.class, e.pinned, e.bound, e.labels = r.Class, r.Pinned, r.Bound, r.Labels
-	e.kept, e.held = o.kept, o.kept || r.Class != object.Ephemeral
+	e.kept, e.held = o.Kept, o.Kept || r.Class != object.Ephemeral
 	if e.stale = !same; e.stale {
 		s.isBehind(e, nil)
 	}
@@ -161,8 +162,8 @@ func (s *Store) inheritChanges(e *entry, o *handoffObject, nameOnDisk string) {
 		e.tenant.names[r.Name] = e
 	}
 	s.unschedule(e)
-	if o.left > 0 {
-		s.schedule(e, time.Now().Add(o.left))
+	if o.Left > 0 {
+		s.schedule(e, time.Now().Add(o.Left))
 	}
 	was := e.charge
 	e.charge = e.recordBytes(r.Name, e.meta) + membersBytes(r.Members)
@@ -172,12 +173,12 @@ func (s *Store) inheritChanges(e *entry, o *handoffObject, nameOnDisk string) {
 }
 
 // inheritRecord makes the entry of an object that is in memory alone.
-func (s *Store) inheritRecord(o *handoffObject) *entry {
-	r := &o.record
+func (s *Store) inheritRecord(o *handoff.Object) *entry {
+	r := &o.Record
 	e := &entry{
 		id: r.ID, size: r.SizeBytes, meta: r.Meta, tenant: s.tenantOf(r.Tenant), creatorPID: r.CreatorPID,
 		creatorName: r.Creator, created: r.Created, sealed: r.Sealed, class: r.Class, labels: r.Labels,
-		held: o.kept || r.Class != object.Ephemeral, kept: o.kept, pinned: r.Pinned, bound: r.Bound, sums: r.Sums,
+		held: o.Kept || r.Class != object.Ephemeral, kept: o.Kept, pinned: r.Pinned, bound: r.Bound, sums: r.Sums,
 		expiryAt: -1,
 	}
 	s.setGrants(e, r.Grants)
@@ -186,24 +187,23 @@ func (s *Store) inheritRecord(o *handoffObject) *entry {
 		e.name = r.Name
 		e.tenant.names[r.Name] = e
 	}
-	if o.left > 0 {
-		s.schedule(e, time.Now().Add(o.left))
+	if o.Left > 0 {
+		s.schedule(e, time.Now().Add(o.Left))
 	}
 	return e
 }
 
-func (s *Store) inheritConn(h HandoffConn) {
+func (s *Store) inheritConn(h handoff.Conn) {
 	c := s.newConn(Owner{Tenant: h.Tenant, PID: h.PID, Name: h.Name}, s.tenantOf(h.Tenant))
-	c.refs = make(map[object.ID]reference, len(h.Refs)/handoffRefBytes)
-	for cursor := (handoffCursor{b: h.Refs}); len(cursor.b) >= handoffRefBytes; {
-		id, n, since := cursor.id(), int(cursor.number(4)), cursor.time()
-		e := s.objects[id]
-		if _, twice := c.refs[id]; e == nil || n == 0 || twice {
+	c.refs = make(map[object.ID]reference, handoff.CountRefs(h.Refs))
+	for r := range handoff.Refs(h.Refs) {
+		e := s.objects[r.ID]
+		if _, twice := c.refs[r.ID]; e == nil || r.Count == 0 || twice {
 			continue
 		}
-		c.refs[id] = reference{e: e, count: n, since: since}
-		e.refs += n
-		s.references += n
+		c.refs[r.ID] = reference{e: e, count: r.Count, since: r.Since}
+		e.refs += r.Count
+		s.references += r.Count
 	}
 	c.tenant.conns++
 	s.conns[c] = struct{}{}
@@ -235,7 +235,7 @@ func (c *Conn) disown() {
 	}
 }
 
-func (s *Store) inheritStream(h HandoffStream) {
+func (s *Store) inheritStream(h handoff.Stream) {
 	t := s.tenantOf(h.Tenant)
 	if t.streams == nil {
 		t.streams = make(map[string]*stream)

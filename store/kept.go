@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"tendril/store/handoff"
 	"tendril/store/object"
 	"tendril/store/segment"
 )
@@ -36,11 +37,11 @@ const fewRemnants = 1024
 const remnantShare = 8
 
 // beginWatch makes what reports free memory, or takes over that of the daemon before. Before s is shared.
-func (s *Store) beginWatch(h *HandoffState) {
+func (s *Store) beginWatch(h *handoff.State) {
 	s.remnants = make(map[int32]*remnant)
 	s.maxRemnants = max(fewRemnants, segment.WatchesAtMost()/remnantShare)
-	if h != nil && h.watch != nil {
-		s.watch, h.watch = h.watch, nil
+	if h != nil && h.Watch != nil {
+		s.watch, h.Watch = h.Watch, nil
 		return
 	}
 	if h != nil {
@@ -257,24 +258,24 @@ func (t *tenant) keptNote() string {
 }
 
 // handOffRemnants gives the next store what it needs to go on charging. watchFreed has ended. mu is held.
-func (s *Store) handOffRemnants(h *HandoffState) {
+func (s *Store) handOffRemnants(h *handoff.State) {
 	if s.watch == nil {
 		return
 	}
 	for number, r := range s.remnants {
-		left := HandoffRemnant{Tenant: r.tenant.name, Bytes: r.bytes, Number: number, Since: r.since}
+		left := handoff.Remnant{Tenant: r.tenant.name, Bytes: r.bytes, Number: number, Since: r.since}
 		if s.disputed[number] != nil {
 			left.Foreign = r.foreign
 		}
 		h.Catalog.Remnants = append(h.Catalog.Remnants, left)
 	}
 	if w, err := s.watch.Renew(); err == nil {
-		h.watch = w
+		h.Watch = w
 	}
 }
 
 // inheritRemnants charges what the store before had given up and what is not free yet. Before s is shared.
-func (s *Store) inheritRemnants(list []HandoffRemnant) {
+func (s *Store) inheritRemnants(list []handoff.Remnant) {
 	if s.watch == nil || len(list) == 0 {
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"tendril/store/handoff"
 	"tendril/store/object"
 	"tendril/store/segment"
 	"tendril/store/spill"
@@ -78,7 +79,7 @@ type Options struct {
 	// SpillSystem is the file system. Default spill.Linux.
 	SpillSystem spill.System
 	// Handoff is what the previous store's Handoff returned; nil: nothing. New takes it over, also when it fails.
-	Handoff *HandoffState
+	Handoff *handoff.State
 	// System is the kernel. Default segment.Linux.
 	System segment.System
 }

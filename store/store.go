@@ -29,6 +29,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tendril/store/handoff"
 	"tendril/store/index"
 	"tendril/store/object"
 	"tendril/store/order"
@@ -102,7 +103,7 @@ type Store struct {
 	closed      bool
 	ending      bool            // see Ending
 	departing   bool            // see Leave
-	left        []HandoffConn   // what connections held that ended since
+	left        []handoff.Conn  // what connections held that ended since
 	orphans     []*Conn         // for Orphans
 	inherited   map[int][]*Conn // orphans that are not closed, by process
 	closing     atomic.Bool     // closed, for who does not hold mu
@@ -225,7 +226,7 @@ func New(opts Options) (*Store, error) {
 }
 
 // begin fills the table with what is on disk and what a store before this one left. Before s is shared.
-func (s *Store) begin(h *HandoffState) error {
+func (s *Store) begin(h *handoff.State) error {
 	said := recordsSaid{make(map[*entry][]object.Member), make(map[*entry]string)}
 	var err error
 	if s.opts.SpillDir != "" {

@@ -1,8 +1,9 @@
-package store
+package handoff
 
 import (
 	"encoding/binary"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -24,28 +25,29 @@ import (
 // A reference: id (16), u32 count, u64 since.
 
 const (
-	handoffSpilled = 1
-	handoffStrict  = 2
-	handoffPinned  = 4
-	handoffDamaged = 8
-	handoffKept    = 16
-	handoffOfGPU   = 32
+	flagSpilled = 1
+	flagStrict  = 2
+	flagPinned  = 4
+	flagDamaged = 8
+	flagKept    = 16
+	flagOfGPU   = 32
 
-	handoffRefBytes    = object.IDBytes + 4 + 8
-	handoffObjectBytes = 4 + object.IDBytes + 2 + 3*8 + 4*8 + 8 + 4 + 4*2 + 3*2 // the least
+	refBytes = object.IDBytes + 4 + 8
+	// ObjectBytes is the least that an object takes in a table.
+	ObjectBytes = 4 + object.IDBytes + 2 + 3*8 + 4*8 + 8 + 4 + 4*2 + 3*2
 )
 
-// handoffObject is one sealed object of a Catalog.
-type handoffObject struct {
-	record  spill.Record // Sums: nil where they are not known
-	segment uint64       // 0: it is empty, or on disk alone
-	offset  uint64
-	spilled bool
-	strict  bool
-	damaged bool          // its memory is not what it was
-	kept    bool          // a copy that stays
-	left    time.Duration // class ttl: of its time
-	device  object.Device // zero: it is of no GPU, or in its memory
+// Object is one sealed object of a Catalog.
+type Object struct {
+	Record  spill.Record // Sums: nil where they are not known
+	Segment uint64       // 0: it is empty, or on disk alone
+	Offset  uint64
+	Spilled bool
+	Strict  bool
+	Damaged bool          // its memory is not what it was
+	Kept    bool          // a copy that stays
+	Left    time.Duration // class ttl: of its time
+	Device  object.Device // zero: it is of no GPU, or in its memory
 }
 
 var le = binary.LittleEndian
@@ -66,17 +68,17 @@ func flagIf(set bool, flag byte) byte {
 	return 0
 }
 
-// appendTo appends the object to a table.
-func (o *handoffObject) appendTo(b []byte) []byte {
-	r := &o.record
+// AppendTo appends the object to a table, which it returns.
+func (o *Object) AppendTo(b []byte) []byte {
+	r := &o.Record
 	at := len(b)
 	b = append(le.AppendUint32(b, 0), r.ID[:]...)
-	b = append(b, flagIf(o.spilled, handoffSpilled)|flagIf(o.strict, handoffStrict)|flagIf(r.Pinned, handoffPinned)|
-		flagIf(o.damaged, handoffDamaged)|flagIf(o.kept, handoffKept)|
-		flagIf(!o.device.IsZero(), handoffOfGPU), byte(r.Class))
-	b = le.AppendUint64(le.AppendUint64(le.AppendUint64(b, r.SizeBytes), o.segment), o.offset)
+	b = append(b, flagIf(o.Spilled, flagSpilled)|flagIf(o.Strict, flagStrict)|flagIf(r.Pinned, flagPinned)|
+		flagIf(o.Damaged, flagDamaged)|flagIf(o.Kept, flagKept)|
+		flagIf(!o.Device.IsZero(), flagOfGPU), byte(r.Class))
+	b = le.AppendUint64(le.AppendUint64(le.AppendUint64(b, r.SizeBytes), o.Segment), o.Offset)
 	b = appendTime(appendTime(appendTime(appendTime(b, r.Created), r.Sealed), r.Bound), r.Expires)
-	b = le.AppendUint32(le.AppendUint64(b, uint64(o.left)), uint32(r.CreatorPID))
+	b = le.AppendUint32(le.AppendUint64(b, uint64(o.Left)), uint32(r.CreatorPID))
 	b = appendStr(appendStr(appendStr(appendStr(b, r.Tenant), r.Name), r.Creator), string(r.Meta))
 	b = le.AppendUint16(b, uint16(len(r.Labels)))
 	for _, k := range slices.Sorted(maps.Keys(r.Labels)) {
@@ -91,20 +93,50 @@ func (o *handoffObject) appendTo(b []byte) []byte {
 		b = append(appendStr(b, m.Name), m.ID[:]...)
 	}
 	b = append(le.AppendUint32(b, uint32(len(r.Sums))), r.Sums...)
-	if !o.device.IsZero() {
-		b = append(b, o.device[:]...)
+	if !o.Device.IsZero() {
+		b = append(b, o.Device[:]...)
 	}
 	le.PutUint32(b[at:], uint32(len(b)-at-4))
 	return b
 }
 
-// handoffCursor reads a table. What is missing reads as zero, and done says so.
-type handoffCursor struct {
+// Ref is one connection's references to one object.
+type Ref struct {
+	ID    object.ID
+	Count int
+	Since time.Time // of the first
+}
+
+// MakeRefs makes an empty table with room for n Refs.
+func MakeRefs(n int) []byte { return make([]byte, 0, n*refBytes) }
+
+// AppendTo appends r to a table, which it returns.
+func (r Ref) AppendTo(b []byte) []byte {
+	return appendTime(le.AppendUint32(append(b, r.ID[:]...), uint32(r.Count)), r.Since)
+}
+
+// CountRefs is how many Refs a table has.
+func CountRefs(table []byte) int { return len(table) / refBytes }
+
+// Refs goes through a table. What is too short for a Ref at its end is left out.
+func Refs(table []byte) iter.Seq[Ref] {
+	return func(yield func(Ref) bool) {
+		c := cursor{b: table}
+		for range CountRefs(table) {
+			if !yield(Ref{ID: c.id(), Count: int(c.number(4)), Since: c.time()}) {
+				return
+			}
+		}
+	}
+}
+
+// cursor reads a table. What is missing reads as zero, and done says so.
+type cursor struct {
 	b     []byte
 	short bool
 }
 
-func (c *handoffCursor) take(n int) []byte {
+func (c *cursor) take(n int) []byte {
 	if n > len(c.b) {
 		c.b, c.short = nil, true
 		return nil
@@ -114,7 +146,7 @@ func (c *handoffCursor) take(n int) []byte {
 	return field
 }
 
-func (c *handoffCursor) number(n int) (v uint64) {
+func (c *cursor) number(n int) (v uint64) {
 	field := c.take(n)
 	if len(field) == 8 {
 		return le.Uint64(field)
@@ -125,47 +157,47 @@ func (c *handoffCursor) number(n int) (v uint64) {
 	return v
 }
 
-func (c *handoffCursor) id() (id object.ID) {
+func (c *cursor) id() (id object.ID) {
 	copy(id[:], c.take(len(id)))
 	return id
 }
 
-func (c *handoffCursor) str() string { return string(c.take(int(c.number(2)))) }
+func (c *cursor) str() string { return string(c.take(int(c.number(2)))) }
 
 // strLike is str; what is equal to before is before: most objects have the tenant and the creator of the one before.
-func (c *handoffCursor) strLike(before string) string {
+func (c *cursor) strLike(before string) string {
 	if s := c.take(int(c.number(2))); string(s) != before {
 		return string(s)
 	}
 	return before
 }
 
-func (c *handoffCursor) time() time.Time {
+func (c *cursor) time() time.Time {
 	if ns := c.number(8); ns != 0 {
 		return time.Unix(0, int64(ns)).UTC()
 	}
 	return time.Time{}
 }
 
-// nextObject reads the first object of a table, which follows before (nil: none), and gives the rest of the table. A
-// fault is ErrProtocol.
-func nextObject(table []byte, before *handoffObject) (o *handoffObject, rest []byte, err error) {
-	c := handoffCursor{b: table}
+// NextObject reads the first object of a table, and returns the rest of the table. before is the object that stood
+// before it, or nil. Error: object.ErrProtocol.
+func NextObject(table []byte, before *Object) (o *Object, rest []byte, err error) {
+	c := cursor{b: table}
 	c.b = c.take(int(c.number(4)))
 	if c.short {
 		return nil, nil, fmt.Errorf("%w: the catalog's table of objects ends in the middle of one", object.ErrProtocol)
 	}
 	rest = table[4+len(c.b):]
-	o = &handoffObject{record: spill.Record{ID: c.id()}}
-	r, flags := &o.record, c.number(1)
-	o.spilled, o.strict, r.Pinned = flags&handoffSpilled != 0, flags&handoffStrict != 0, flags&handoffPinned != 0
-	o.damaged, o.kept = flags&handoffDamaged != 0, flags&handoffKept != 0
-	r.Class, r.SizeBytes, o.segment, o.offset = object.Class(c.number(1)), c.number(8), c.number(8), c.number(8)
+	o = &Object{Record: spill.Record{ID: c.id()}}
+	r, flags := &o.Record, c.number(1)
+	o.Spilled, o.Strict, r.Pinned = flags&flagSpilled != 0, flags&flagStrict != 0, flags&flagPinned != 0
+	o.Damaged, o.Kept = flags&flagDamaged != 0, flags&flagKept != 0
+	r.Class, r.SizeBytes, o.Segment, o.Offset = object.Class(c.number(1)), c.number(8), c.number(8), c.number(8)
 	r.Created, r.Sealed, r.Bound, r.Expires = c.time(), c.time(), c.time(), c.time()
-	o.left, r.CreatorPID = time.Duration(c.number(8)), int(c.number(4))
+	o.Left, r.CreatorPID = time.Duration(c.number(8)), int(c.number(4))
 	like := spill.Record{}
 	if before != nil {
-		like = before.record
+		like = before.Record
 	}
 	r.Tenant, r.Name, r.Creator = c.strLike(like.Tenant), c.str(), c.strLike(like.Creator)
 	if meta := c.str(); meta != "" {
@@ -190,8 +222,8 @@ func nextObject(table []byte, before *handoffObject) (o *handoffObject, rest []b
 			r.Sums = slices.Clone(sums)
 		}
 	}
-	if flags&handoffOfGPU != 0 {
-		copy(o.device[:], c.take(len(o.device)))
+	if flags&flagOfGPU != 0 {
+		copy(o.Device[:], c.take(len(o.Device)))
 	}
 	if c.short {
 		return nil, nil, fmt.Errorf("%w: object %s of the catalog is cut short", object.ErrProtocol, r.ID)
