@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"tendril/store/events"
 	"tendril/store/object"
 )
 
@@ -37,11 +38,11 @@ func (s *Store) attendTo(t *tenant) {
 		began := time.Now()
 		s.mu.Lock()
 		ended := s.endedWaits(t, began)
-		events, missed := t.events, t.missed
+		happened, missed := t.events, t.missed
 		t.events, t.missed = nil, false
 		s.dropSome(t)
 		s.tellSome(t)
-		if len(ended) == 0 && len(events) == 0 && !missed {
+		if len(ended) == 0 && len(happened) == 0 && !missed {
 			if t.index != nil && t.index.due {
 				s.look(t)
 			}
@@ -56,7 +57,7 @@ func (s *Store) attendTo(t *tenant) {
 		for i, e := range ended {
 			e.p.then(e.how(), i+1 < len(ended) && ended[i+1].p.c == e.p.c)
 		}
-		t.watching.tell(events, missed)
+		t.watching.Tell(happened, missed)
 		if len(ended) >= attendWaits { // there are many: half of the time is the other tenants'
 			time.Sleep(min(time.Since(began), maxPause))
 		}
@@ -178,4 +179,31 @@ func (s *Store) setAlarm(t *tenant) {
 		return
 	}
 	t.alarm.Reset(wait)
+}
+
+// eventsAhead bounds the events of a tenant that wait for its attendant before some are lost.
+const eventsAhead = 4096
+
+// Watch begins to listen to the tenant's objects whose name begins with prefix. The tenant's attendant calls wake,
+// which may be nil, as events.Watchers.Add says. The caller must Close the watcher before the connection.
+func (c *Conn) Watch(prefix string, wake func()) *events.Watcher {
+	return c.tenant.watching.Add(prefix, wake)
+}
+
+// notify tells who watches, by the tenant's attendant. mu is held.
+func (s *Store) notify(kind string, e *entry) { s.notifyAs(kind, e, e.name) }
+
+// notifyAs is notify with a name that e had. mu is held.
+func (s *Store) notifyAs(kind string, e *entry, name string) {
+	t := e.tenant
+	switch {
+	case !t.watching.Any():
+		return
+	case len(t.events) >= eventsAhead:
+		t.missed = true
+	default:
+		t.events = append(t.events,
+			&events.Event{Kind: kind, ID: e.id, Name: name, SizeBytes: e.size, At: time.Now().UTC()})
+	}
+	s.attend(t)
 }

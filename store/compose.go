@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"tendril/store/events"
 	"tendril/store/object"
 )
 
@@ -90,7 +91,7 @@ func (c *Conn) settleComposite(e *entry, spec Spec) error {
 		e.stale = stale // for the file knows the name
 	}
 	s.signal(e)
-	s.notify(EventSealed, e)
+	s.notify(events.Sealed, e)
 	return nil
 }
 
@@ -203,7 +204,7 @@ func (s *Store) letGo(e *entry) {
 		s.removeFromTable(e)
 	} else {
 		if e.name != "" {
-			s.notify(EventUnnamed, e)
+			s.notify(events.Unnamed, e)
 		}
 		s.unindex(e) // the class
 		s.unbind(e)

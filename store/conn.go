@@ -51,12 +51,11 @@ type Conn struct {
 	indexed    time.Time            // since when it has the index
 }
 
-// What a waiting request and a watch are charged, besides what their payload takes: a goroutine's stack and a timer; a
-// record, where it waits without a goroutine; a queue of events.
+// What a waiting request is charged, besides what its payload takes: a goroutine's stack and a timer; a record, where
+// it waits without a goroutine.
 const (
 	WaitBytes    = 8 << 10
 	PendingBytes = 2 << 10
-	WatchBytes   = 16 << 10
 )
 
 // reference counts what one connection holds of one object. A deleted object is still found here.

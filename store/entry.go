@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"tendril/store/events"
 	"tendril/store/index"
 	"tendril/store/object"
 	"tendril/store/order"
@@ -135,7 +136,7 @@ func (s *Store) removeFromTable(e *entry) {
 	}
 	s.counts.Removed++
 	if e.state != object.Open {
-		s.notify(EventGone, e)
+		s.notify(events.Gone, e)
 		s.tellFollowers(e.id)
 	}
 	s.unindex(e)

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"tendril/store/events"
 	"tendril/store/object"
 	"tendril/store/segment"
 	"tendril/store/spill"
@@ -466,7 +467,7 @@ func (e *entry) mayGo() bool { return e.usable && e.onDisk && !e.indexed() }
 // toDisk leaves an object on disk alone. The segment's last one takes the segment with it. mu is held.
 func (s *Store) toDisk(e *entry) {
 	e.state = object.Spilled
-	s.notify(EventSpilled, e)
+	s.notify(events.Spilled, e)
 	s.spilled++
 	s.spilledBytes += e.size
 	s.counts.Evicted++

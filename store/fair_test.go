@@ -9,11 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"tendril/store/events"
 	"tendril/store/object"
 )
 
 // nextEvent gives the next event's kind, name and object.
-func nextEvent(t testing.TB, w *Watcher) (kind, name string, id object.ID) {
+func nextEvent(t testing.TB, w *events.Watcher) (kind, name string, id object.ID) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -46,8 +47,8 @@ func TestWatcherHearsOfLostNames(t *testing.T) {
 		kind, name string
 		id         object.ID
 	}{
-		{EventSealed, "in/1", one}, {EventSealed, "in/2", two}, {EventUnnamed, "in/1", one},
-		{EventUnnamed, "in/2", two}, {EventNamed, "in/2", three}, {EventGone, "in/2", three},
+		{events.Sealed, "in/1", one}, {events.Sealed, "in/2", two}, {events.Unnamed, "in/1", one},
+		{events.Unnamed, "in/2", two}, {events.Named, "in/2", three}, {events.Gone, "in/2", three},
 	} {
 		if kind, name, id := nextEvent(t, w); kind != want.kind || name != want.name || id != want.id {
 			t.Errorf("event %s %q %s, want %+v", kind, name, id, want)
@@ -79,7 +80,7 @@ func TestGoneIsFinal(t *testing.T) {
 		if gone[id] {
 			t.Errorf("%s %q of object %s, which is gone", kind, name, id)
 		}
-		gone[id] = gone[id] || kind == EventGone
+		gone[id] = gone[id] || kind == events.Gone
 	}
 }
 
@@ -143,7 +144,7 @@ func TestManyWaits(t *testing.T) {
 func TestManyWatchers(t *testing.T) {
 	s := newStore(t, Options{})
 	c, other := connect(t, s, "x"), connect(t, s, "y")
-	var all []*Watcher
+	var all []*events.Watcher
 	for i := range 3000 {
 		all = append(all, c.Watch(fmt.Sprintf("n%d/", i%1000), nil))
 	}
@@ -153,7 +154,7 @@ func TestManyWatchers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := 7; i < len(all); i += 1000 {
-		for _, want := range []string{EventSealed, EventGone} {
+		for _, want := range []string{events.Sealed, events.Gone} {
 			if kind, _, got := nextEvent(t, all[i]); kind != want || got != id {
 				t.Errorf("watcher %d: %s %s", i, kind, got)
 			}
@@ -161,13 +162,12 @@ func TestManyWatchers(t *testing.T) {
 	}
 	for i, w := range append(all, stranger) {
 		if ev, ok := w.TryNext(); ok {
-			t.Errorf("watcher %d of %q got %+v", i, w.prefix, ev)
+			t.Errorf("watcher %d got %+v", i, ev)
 		}
 		w.Close()
 	}
-	if x := &c.tenant.watching; len(x.byPrefix)+len(x.lengths)+x.count+x.queued != 0 {
-		t.Errorf("left: %d prefixes, %d lengths, %d watchers, %d bytes", len(x.byPrefix), len(x.lengths),
-			x.count, x.queued)
+	if c.tenant.watching.Any() {
+		t.Error("a watcher is left")
 	}
 }
 

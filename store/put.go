@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"tendril/store/events"
 	"tendril/store/object"
 	"tendril/store/segment"
 )
@@ -107,7 +108,7 @@ func (c *Conn) admit(e *entry, replace bool) {
 	}
 	s.enindex(e)
 	s.signal(e)
-	s.notify(EventSealed, e)
+	s.notify(events.Sealed, e)
 	if displaced != nil {
 		_ = s.syncRecord(displaced) // it says itself what was wrong
 	}

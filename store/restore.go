@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"tendril/store/events"
 	"tendril/store/object"
 	"tendril/store/segment"
 	"tendril/store/spill"
@@ -82,7 +83,7 @@ func (s *Store) restore(e *entry, share spill.Share, stop func() bool) error {
 		return err
 	}
 	e.state, e.fault, e.damage = object.Sealed, nil, nil
-	s.notify(EventRestored, e)
+	s.notify(events.Restored, e)
 	s.counts.Restored++
 	s.counts.RestoredBytes += e.size
 	s.spilled--

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"tendril/store/events"
 	"tendril/store/object"
 	"tendril/store/segment"
 )
@@ -58,7 +59,7 @@ func (c *Conn) seal(id object.ID, strict bool) error {
 	}
 	s.enindex(e)
 	s.signal(e)
-	s.notify(EventSealed, e)
+	s.notify(events.Sealed, e)
 	return nil
 }
 
@@ -201,7 +202,7 @@ func (s *Store) rename(e *entry, name string, replace bool) error {
 	e.held = true
 	s.enindex(e)
 	s.signal(e)
-	s.notify(EventNamed, e)
+	s.notify(events.Named, e)
 	s.reconsider(e)
 	return s.syncRecord(e)
 }
@@ -221,7 +222,7 @@ func (s *Store) bind(e *entry, name string, replace bool) error {
 		return err
 	}
 	if other := e.tenant.names[name]; other != nil && other != e {
-		s.notify(EventUnnamed, other)
+		s.notify(events.Unnamed, other)
 		s.unbind(other)
 		other.stale = other.onDisk || s.claimed(other)
 		if other.class == object.Named || other.class == object.Persisted { // its name was how to find it
@@ -233,7 +234,7 @@ func (s *Store) bind(e *entry, name string, replace bool) error {
 		e.refs--
 	}
 	if e.name != "" && e.name != name {
-		s.notify(EventUnnamed, e)
+		s.notify(events.Unnamed, e)
 	}
 	s.unbind(e)
 	e.name, e.bound = name, time.Now()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"tendril/store/events"
 	"tendril/store/object"
 )
 
@@ -146,7 +147,7 @@ func (c *Conn) PublishSegment(p Publication) (object.ID, error) {
 	}
 	s.enindex(e)
 	s.signal(e)
-	s.notify(EventSealed, e)
+	s.notify(events.Sealed, e)
 	if displaced != nil {
 		_ = s.syncRecord(displaced) // it says itself what was wrong
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"tendril/store/events"
 	"tendril/store/object"
 )
 
@@ -94,16 +95,16 @@ func TestRenameIsAtomicAndWatched(t *testing.T) {
 	wantErr(t, err, object.ErrNotFound)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	for _, want := range []Event{
-		{Kind: EventSealed, ID: one, Name: "n1"}, {Kind: EventSealed, ID: two, Name: "n2"},
-		{Kind: EventUnnamed, ID: two, Name: "n2"}, {Kind: EventUnnamed, ID: one, Name: "n1"},
-		{Kind: EventNamed, ID: one, Name: "n2"},
+	for _, want := range []events.Event{
+		{Kind: events.Sealed, ID: one, Name: "n1"}, {Kind: events.Sealed, ID: two, Name: "n2"},
+		{Kind: events.Unnamed, ID: two, Name: "n2"}, {Kind: events.Unnamed, ID: one, Name: "n1"},
+		{Kind: events.Named, ID: one, Name: "n2"},
 	} {
 		if ev, err := w.Next(ctx); err != nil || ev.Kind != want.Kind || ev.ID != want.ID || ev.Name != want.Name {
 			t.Errorf("event %+v, %v, want %+v", ev, err, want)
 		}
 	}
-	for range eventQueue + 10 {
+	for range events.QueueEvents + 10 {
 		filled(t, c, Spec{SizeBytes: 0, Class: object.Named, Name: "nx"}, 0)
 		if err := c.Delete(object.ID{}, "nx"); err != nil {
 			t.Fatal(err)
@@ -114,12 +115,12 @@ func TestRenameIsAtomicAndWatched(t *testing.T) {
 		defer s.mu.Unlock()
 		return !c.tenant.attended
 	})
-	for range eventQueue {
-		if ev, err := w.Next(ctx); err != nil || ev.Kind == EventLost {
+	for range events.QueueEvents {
+		if ev, err := w.Next(ctx); err != nil || ev.Kind == events.Lost {
 			t.Fatalf("%+v, %v", ev, err)
 		}
 	}
-	if ev, err := w.Next(ctx); err != nil || ev.Kind != EventLost {
+	if ev, err := w.Next(ctx); err != nil || ev.Kind != events.Lost {
 		t.Errorf("%+v, %v: a slow watcher must learn that it missed something", ev, err)
 	}
 }

@@ -10,7 +10,7 @@
 //
 // Locks: Store.mu alone guards every field of Store, Conn, entry, segmentState and tenant that is not said to be
 // immutable or to guard itself. It is never held while memory is populated, mapped or given back to the kernel, nor
-// while a file is read or written: those take milliseconds a MiB. requests.Ledger.mu and watchers.mu are leaves.
+// while a file is read or written: those take milliseconds a MiB. requests.Ledger.mu and events.Watchers.mu are leaves.
 //
 // Goroutines run from New to Close: fillWarmPool; janitor, which ends what has expired and gives memory back above the
 // high-water mark; watchFreed, which takes the kernel's reports; scrubber, where the store scrubs by itself. A tenant
@@ -29,6 +29,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tendril/store/events"
 	"tendril/store/handoff"
 	"tendril/store/index"
 	"tendril/store/object"
@@ -165,10 +166,9 @@ type tenant struct {
 	copies   list.List // as Store.copies
 	restorer *Conn     // nil until something comes back from disk
 
-	watching  watchers // guards itself
-	watched   int      // watchers
-	events    []*Event // for them, not handed over yet
-	missed    bool     // more events than events may have
+	watching  events.Watchers // guards itself
+	events    []*events.Event // for them, not handed over yet
+	missed    bool            // more events than events may have
 	woken     []*waitSet
 	parting   [][]member      // of composites that are gone
 	dropping  [][]frame       // of streams that were removed

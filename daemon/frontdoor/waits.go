@@ -11,6 +11,7 @@ import (
 	"tendril/ipc"
 	"tendril/ipc/wire"
 	"tendril/store"
+	"tendril/store/events"
 	"tendril/store/object"
 )
 
@@ -320,13 +321,13 @@ const wantedBytes = 2 * (object.IDBytes + 16)
 type watch struct {
 	c *connection
 	f ipc.Frame // the header alone
-	w *store.Watcher
+	w *events.Watcher
 }
 
 // watch answers with an event a frame, FlagMore in each, until the connection ends. The first frame is empty: listening
 // has begun.
 func (c *connection) watch(f *ipc.Frame, m wire.WatchRequest) error {
-	if err := c.beginWaiting(store.WatchBytes); err != nil {
+	if err := c.beginWaiting(events.WatchBytes); err != nil {
 		return err
 	}
 	w := &watch{c: c, f: ipc.Frame{Header: f.Header}}
@@ -341,7 +342,7 @@ func (c *connection) watch(f *ipc.Frame, m wire.WatchRequest) error {
 // end stops listening.
 func (w *watch) end() {
 	w.w.Close()
-	w.c.doneWaiting(store.WatchBytes)
+	w.c.doneWaiting(events.WatchBytes)
 }
 
 // wake is called by the attendant: there are events.
