@@ -20,6 +20,7 @@ import (
 type Access struct {
 	Nodes []ClusterNode // that answer, without the daemon's own
 
+	from      *Conn  // the daemon that was asked
 	server    string // whose login is used; "": the daemon is this machine's, and has given a certificate
 	authority *x509.Certificate
 	cert      *x509.Certificate
@@ -34,8 +35,9 @@ type ClusterNode struct {
 }
 
 // Access asks the daemon for the cluster's other nodes, and for what makes them let this program in: a certificate for
-// its tenant where the daemon is this machine's, else the login that the connection uses. ErrUnsupported: the daemon is
-// older than its client, or is reached over ssh.
+// its tenant where the daemon is this machine's, else the login that the connection uses. The connection must stay open
+// for as long as the Access and what was dialed with it are used: by it the certificate is renewed. ErrUnsupported: the
+// daemon is older than its client, or is reached over ssh.
 func (c *Conn) Access() (*Access, error) {
 	k, err := c.roundTrip(context.Background(), wire.Access, nil)
 	if err != nil {
@@ -46,7 +48,7 @@ func (c *Conn) Access() (*Access, error) {
 	if err := m.Decode(append([]byte(nil), k.payload...)); err != nil { // what is parsed below keeps the bytes
 		return nil, err
 	}
-	a := &Access{}
+	a := &Access{from: c}
 	for _, n := range m.Nodes {
 		a.Nodes = append(a.Nodes, ClusterNode{n.Node, n.Name, strings.Fields(n.Addresses)})
 	}
@@ -105,14 +107,20 @@ func (x *atNode) credentials(_ string, renew func([]byte) ([]byte, error)) (*cre
 	if a.server != "" {
 		return openCredentials(a.server, renew)
 	}
-	issue := func(_ context.Context, request []byte) (*x509.Certificate, error) {
-		der, err := renew(request)
-		if err != nil {
-			return nil, err
+	next := func(context.Context) (*x509.Certificate, crypto.PrivateKey, error) {
+		b, err := a.from.Access()
+		if err == nil && b.cert == nil {
+			err = fmt.Errorf("%w: no other node of the cluster answers", object.ErrTimeout)
 		}
-		return x509.ParseCertificate(der)
+		if err != nil {
+			return nil, nil, err
+		}
+		return b.cert, b.key, nil
 	}
-	ring, err := pki.HeldKeyring(a.cert, a.key, a.authority, issue, time.Now)
+	ring, err := pki.HeldKeyring(a.cert, a.key, a.authority, next, time.Now)
+	if err == nil {
+		_ = ring.RenewIfDue(context.Background()) // what it has may be good; else the other node says so
+	}
 	return &credentials{a.authority, ring}, err
 }
 

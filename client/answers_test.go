@@ -31,8 +31,13 @@ func TestAnswers(t *testing.T) {
 		"CreateToken": {call: func(c *Conn) error { _, err := c.CreateToken(TokenOptions{Life: time.Hour}); return err }},
 		"Tokens":      {call: func(c *Conn) error { _, err := c.Tokens(); return err }},
 		"RevokeToken": {func(c *Conn) error { return c.RevokeToken(object.NewID(), true) }, true},
-		"OpenPage":    {call: func(c *Conn) error { _, err := c.OpenPage(); return err }},
-		"renew":       {call: func(c *Conn) error { _, err := c.renew([]byte("request")); return err }},
+		"RevokeCertificates": {call: func(c *Conn) error {
+			_, err := c.RevokeCertificates(CertificateChoice{Tenant: "lab"}, "why")
+			return err
+		}},
+		"EachCertificate": {call: func(c *Conn) error { _, err := collect(c.EachCertificate()); return err }},
+		"OpenPage":        {call: func(c *Conn) error { _, err := c.OpenPage(); return err }},
+		"renew":           {call: func(c *Conn) error { _, err := c.renew([]byte("request")); return err }},
 		"OpenRemoteWorker": {call: func(c *Conn) error {
 			_, err := c.OpenRemoteWorker(0, [32]byte{}, 2, false, false)
 			return err

@@ -59,6 +59,27 @@ func (c *Conn) RevokeToken(id object.ID, certificates bool) error {
 	return c.simple(wire.RevokeToken, &wire.RevokeTokenRequest{ID: id, Certificates: certificates})
 }
 
+// CertificateChoice says which certificates of clients are meant: those that have all that is set. Nodes' own are none.
+type CertificateChoice struct {
+	Serial object.ID
+	Tenant string
+	Node   string // the name or identifier of the node whose programs have them
+}
+
+// RevokeCertificates ends certificates: their connections end, at all nodes that answer within seconds. It says how
+// many were good. Errors: object.ErrNotFound; object.ErrInvalid where nothing is set, or a node's own is meant.
+func (c *Conn) RevokeCertificates(x CertificateChoice, reason string) (revoked int, err error) {
+	k, err := c.roundTrip(context.Background(), wire.RevokeCertificates, &wire.RevokeCertificatesRequest{
+		Serial: x.Serial, Tenant: x.Tenant, Node: x.Node, Reason: reason})
+	if err != nil {
+		return 0, err
+	}
+	defer k.recycle()
+	var m wire.Number
+	err = m.Decode(k.payload)
+	return int(m.N), err
+}
+
 // OpenPage gives the address of the daemon's page with a key to it: a secret.
 func (c *Conn) OpenPage() (string, error) { return c.secret(wire.OpenPage, nil) }
 

@@ -40,6 +40,11 @@ func (c *Conn) EachToken() iter.Seq2[json.RawMessage, error] {
 	return listing[json.RawMessage](c, wire.TokenPage, prefixed(""), wire.Tokens, nil)
 }
 
+// EachCertificate describes the certificates that the cluster keeps account of, each as JSON.
+func (c *Conn) EachCertificate() iter.Seq2[json.RawMessage, error] {
+	return listing[json.RawMessage](c, wire.CertificatePage, prefixed(""), 0, nil)
+}
+
 // EachSession describes the sessions of the tenant's programs, each as JSON; the daemon's owner sees all.
 // object.ErrUnsupported: the daemon is of an earlier release, and lists them in Status alone.
 func (c *Conn) EachSession() iter.Seq2[json.RawMessage, error] {

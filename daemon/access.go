@@ -17,7 +17,8 @@ import (
 )
 
 // A program of this machine comes in at the cluster's other nodes without a login of its own: its node, which knows by
-// the socket whose it is, has a certificate for the program's tenant. All programs of a tenant share one.
+// the socket whose it is, has a certificate for the program's tenant. All programs of a tenant share one. Nobody renews
+// it: who may have the next one is who may still connect to the socket.
 
 const (
 	accessLife    = 24 * time.Hour // of such a certificate
@@ -113,7 +114,11 @@ func (d *Daemon) makeAccess(m *membership, p frontdoor.Peer) (a access, err erro
 	}
 	subject := pki.Subject{Name: name, Role: p.Role, Tenant: p.Tenant}
 	a.cert, err = d.certificateDER(request, subject, accessLife, func(c fsm.Certificate) error {
-		_, err := m.propose(ctx, &fsm.RecordCertificate{Certificate: c})
+		var record fsm.Command = &fsm.RecordAccess{Certificate: c, Node: d.meta.node}
+		if d.sameRelease() != nil { // some node would not know that command
+			record = &fsm.RecordCertificate{Certificate: c}
+		}
+		_, err := m.propose(ctx, record)
 		return err
 	})
 	if err == nil {
@@ -134,15 +139,4 @@ func (d *Daemon) othersAnswering(m *membership) (list []wire.NodeAddresses) {
 	})
 	list = slices.DeleteFunc(list, func(n wire.NodeAddresses) bool { return !m.live.alive(fsm.UUID(n.Node)).Answers })
 	return list[:min(len(list), wire.MaxAccessNodes)]
-}
-
-// lifeOf is how long the next certificate of a client is good: as long as its first one was.
-func (d *Daemon) lifeOf(serial pki.Serial) time.Duration {
-	life := pki.ClientLife
-	d.meta.raft.View(func(s *fsm.State) {
-		if c, ok := s.Certificate(fsm.UUID(serial)); ok && c.Token.IsZero() {
-			life = accessLife
-		}
-	})
-	return life
 }

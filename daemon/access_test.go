@@ -2,13 +2,17 @@ package daemon
 
 import (
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"tendril/client"
 	"tendril/cluster/fsm"
+	"tendril/cluster/pki"
+	"tendril/daemon/frontdoor"
 	"tendril/store/object"
 	"tendril/tools/e2e/await"
 )
@@ -64,22 +68,70 @@ func TestAccessToOtherNodes(t *testing.T) {
 	if _, err := dial(t, ca).Access(); err != nil || len(issued()) != 1 {
 		t.Fatalf("certificates: %v, %v", issued(), err)
 	}
-	if life := a.lifeOf([16]byte(issued()[0].Serial)); life != accessLife {
-		t.Errorf("it would be renewed for %v", life)
+	request := requestFor(t)
+	for _, d := range []*Daemon{a, b} { // whoever has carried the key off this machine asks in vain
+		_, err := d.Renew(frontdoor.Peer{Subject: "x", Role: pki.User, Tenant: conn.Daemon().Tenant,
+			Serial: pki.Serial(issued()[0].Serial)}, request)
+		if !errors.Is(err, object.ErrPermission) {
+			t.Errorf("renewed: %v", err)
+		}
 	}
-	if _, err := a.propose(&fsm.RevokeCertificate{Serial: issued()[0].Serial, Reason: "test"}); err != nil {
+	for _, x := range []struct {
+		at    Config
+		which client.CertificateChoice
+	}{{ca, client.CertificateChoice{Serial: object.ID(issued()[0].Serial)}},
+		{ca, client.CertificateChoice{Tenant: conn.Daemon().Tenant}},
+		{cb, client.CertificateChoice{Node: "a"}}} {
+		admin := dial(t, x.at)
+		if n, err := admin.RevokeCertificates(x.which, "test"); err != nil || n != 1 {
+			t.Fatalf("%+v: %d, %v", x.which, n, err)
+		}
+		await.Until(t, "b ends the connection", func() bool { _, err := far.Devices(); return errors.Is(err, client.ErrDisconnected) })
+		if other, err := access.DialNode(n, client.Options{}); err == nil {
+			other.Close()
+			t.Errorf("%+v: b believes the certificate still", x.which)
+		}
+		await.Until(t, "a knows that it is revoked", func() bool {
+			if access, err = conn.Access(); err != nil {
+				t.Fatal(err)
+			}
+			far.Close()
+			far, err = access.DialNode(n, client.Options{})
+			return err == nil
+		})
+	}
+	if _, err := conn.RevokeCertificates(client.CertificateChoice{Node: "nobody"}, ""); !errors.Is(err, object.ErrNotFound) {
+		t.Error(err)
+	}
+	var list []CertificateStatus
+	for raw, err := range conn.EachCertificate() {
+		var c CertificateStatus
+		if err != nil || json.Unmarshal(raw, &c) != nil {
+			t.Fatal(err)
+		}
+		if c.Role == "user" && c.Node == "a" {
+			list = append(list, c)
+		}
+	}
+	revoked := func(c CertificateStatus) bool { return c.State == "revoked" && c.Reason == "test" }
+	if len(list) != 4 || len(slices.DeleteFunc(slices.Clone(list), revoked)) != 1 {
+		t.Errorf("%+v", list)
+	}
+	if _, err := b.propose(&fsm.RemoveNode{Node: a.meta.node, Epoch: nodeEpoch(b, a.meta.node)}); err != nil {
 		t.Fatal(err)
 	}
-	await.Until(t, "b ends the connection", func() bool { _, err := far.Devices(); return errors.Is(err, client.ErrDisconnected) })
-	fresh, err := conn.Access()
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := fresh.DialNode(n, client.Options{})
-	if err != nil {
-		t.Fatalf("with the certificate that came after the revoked one: %v", err)
-	}
-	other.Close()
+	await.Until(t, "its programs' connections end with the node", func() bool {
+		_, err := far.Devices()
+		return errors.Is(err, client.ErrDisconnected)
+	})
+}
+
+func nodeEpoch(d *Daemon, id fsm.UUID) (epoch uint64) {
+	d.meta.raft.View(func(s *fsm.State) {
+		n, _ := s.Node(id)
+		epoch = n.Epoch
+	})
+	return epoch
 }
 
 // What tenants of a machine are given is bounded, and what is of no use any more makes room.
@@ -106,6 +158,19 @@ func TestAccessIsBounded(t *testing.T) {
 	if err := x.keep(tenantNumber(3), good); err != nil {
 		t.Errorf("one that has one gets the next: %v", err)
 	}
+}
+
+func requestFor(t *testing.T) []byte {
+	t.Helper()
+	key, err := pki.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := pki.NewRequest(key, "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return request
 }
 
 func certificateUntil(end time.Time) *x509.Certificate { return &x509.Certificate{NotAfter: end} }

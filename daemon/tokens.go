@@ -88,15 +88,23 @@ func (d *Daemon) CreateToken(p frontdoor.Peer, m wire.CreateTokenRequest) (strin
 }
 
 // everybodyKnows refuses a role that nodes of earlier releases take for a damaged record.
-func (d *Daemon) everybodyKnows(role fsm.Role) (err error) {
+func (d *Daemon) everybodyKnows(role fsm.Role) error {
 	if role <= fsm.RoleNode {
 		return nil
 	}
+	if err := d.sameRelease(); err != nil {
+		return fmt.Errorf("tokens of role %v: %w", pki.Role(role), err)
+	}
+	return nil
+}
+
+// sameRelease is object.ErrUnsupported where another node runs another release: it may not know this one's commands.
+func (d *Daemon) sameRelease() (err error) {
 	d.meta.raft.View(func(s *fsm.State) {
 		for _, n := range s.Nodes() {
-			if n.Version != d.build.Version {
-				err = fmt.Errorf("%w: node %.60q runs release %.60q, this one %s: tokens of role %v need the same release everywhere",
-					object.ErrUnsupported, n.Name, n.Version, d.build.Version, pki.Role(role))
+			if n.Version != clip(d.build.Version) {
+				err = fmt.Errorf("%w: node %.60q runs release %.60q, this one %s: install the same release everywhere first",
+					object.ErrUnsupported, n.Name, n.Version, d.build.Version)
 			}
 		}
 	})
@@ -247,10 +255,13 @@ func (d *Daemon) Enroll(remote string, m wire.EnrollRequest) ([]byte, error) {
 }
 
 // Renew implements frontdoor.Cluster: who has a good certificate gets the next one, for a new key. The new one hangs on
-// the same token, so that revoking that ends both.
+// the same token, so that revoking that ends both. One of programs that come in from another node hangs on none.
 func (d *Daemon) Renew(p frontdoor.Peer, request []byte) ([]byte, error) {
+	if err := d.mayRenew(p); err != nil {
+		return nil, err
+	}
 	cert, err := d.certificateDER(request, pki.Subject{Name: p.Subject, Role: p.Role, Tenant: p.Tenant},
-		d.lifeOf(p.Serial), func(c fsm.Certificate) error {
+		pki.ClientLife, func(c fsm.Certificate) error {
 			_, err := d.propose(&fsm.RenewCertificate{Old: fsm.UUID(p.Serial), Certificate: c})
 			return err
 		})
@@ -258,4 +269,25 @@ func (d *Daemon) Renew(p frontdoor.Peer, request []byte) ([]byte, error) {
 		return nil, err
 	}
 	return cert.Raw, nil
+}
+
+// mayRenew refuses who was let in by its own node and not by a token. A certificate that this node does not know yet
+// was made a moment ago: the leader is asked then.
+func (d *Daemon) mayRenew(p frontdoor.Peer) error {
+	var old fsm.Certificate
+	var known bool
+	look := func(s *fsm.State) { old, known = s.Certificate(fsm.UUID(p.Serial)) }
+	m := d.meta.now.Load()
+	if m.raft.View(look); !known {
+		ctx, cancel := context.WithTimeout(m.ctx, currentTime)
+		defer cancel()
+		if err := m.read(ctx, look); err != nil {
+			return err
+		}
+	}
+	if known && old.Token.IsZero() && old.Role != fsm.RoleNode {
+		return fmt.Errorf("%w: certificate %s is for programs of one node, which gives them the next one over its socket",
+			object.ErrPermission, p.Serial)
+	}
+	return nil
 }

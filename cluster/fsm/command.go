@@ -51,6 +51,9 @@ const (
 	TypePutLease          Type = 22
 	TypeEndLease          Type = 23
 	TypeEndLeases         Type = 24
+
+	TypeRecordAccess       Type = 25
+	TypeRevokeCertificates Type = 26
 )
 
 // Command is one change to the metadata. The commands are the exported structs of this package that have these methods.
@@ -90,10 +93,12 @@ var commandTypes = []struct {
 	{TypePutLease, "PutLease", func() Command { return new(PutLease) }},
 	{TypeEndLease, "EndLease", func() Command { return new(EndLease) }},
 	{TypeEndLeases, "EndLeases", func() Command { return new(EndLeases) }},
+	{TypeRecordAccess, "RecordAccess", func() Command { return new(RecordAccess) }},
+	{TypeRevokeCertificates, "RevokeCertificates", func() Command { return new(RevokeCertificates) }},
 }
 
 // Level says which commands this release knows: a node must know all that its cluster uses.
-const Level = uint16(TypeEndLeases)
+const Level = uint16(TypeRevokeCertificates)
 
 // Encode makes a command's bytes. request makes it idempotent: the same request again, within the last MaxRequests
 // requests, changes nothing and gets the same result; the zero request is never remembered. Errors: ErrProtocol when a

@@ -47,7 +47,7 @@ func (p *PutNode) apply(s *State, at int64) Result {
 }
 
 // RemoveNode takes a node out for good, with its devices and replicas. Objects that were nowhere else are gone, and its
-// certificates are good no more.
+// certificates are good no more, nor are those of its programs.
 type RemoveNode struct {
 	Node  UUID
 	Epoch uint64
@@ -71,7 +71,8 @@ func (r *RemoveNode) apply(s *State, at int64) Result {
 	s.dropLeases(r.Node, UUID{})
 	s.dropReplicas(func(x Replica) bool { return x.Node == r.Node })
 	for _, c := range s.certificates {
-		if c.Role == RoleNode && c.Tenant == NodeTenant(r.Node) && c.Revoked == 0 {
+		own := c.Role == RoleNode && c.Tenant == NodeTenant(r.Node)
+		if (own || c.Node == r.Node) && c.Revoked == 0 {
 			c.Revoked, c.Reason = at, "its node left the cluster"
 		}
 	}

@@ -174,10 +174,11 @@ type Certificate struct {
 	Subject string
 	Role    Role
 	Tenant  string // of a node's: NodeTenant
-	Token   UUID   // that paid for it, or for the one that it renews; zero = the node's own
+	Token   UUID   // that paid for it, or for the one that it renews; zero = a node's own, or RecordAccess
 	Expires int64  // Unix ns; it is forgotten some time after
 	Revoked int64  // Unix ns; 0 = good
 	Reason  string
+	Node    UUID // whose local programs have it: see RecordAccess; else zero
 }
 
 func (x *Certificate) walk(c *codec) {
@@ -189,6 +190,12 @@ func (x *Certificate) walk(c *codec) {
 	c.i64(&x.Expires)
 	c.i64(&x.Revoked)
 	c.str(&x.Reason, MaxTextBytes)
+}
+
+// walkWhole is walk with the field that version 4 of the snapshot added.
+func (x *Certificate) walkWhole(c *codec) {
+	x.walk(c)
+	x.Node.walk(c)
 }
 
 // Replica is one copy of a published object. It counts as long as its node still runs the incarnation that made it.

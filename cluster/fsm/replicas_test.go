@@ -91,8 +91,8 @@ func TestSnapshotVersion1(t *testing.T) {
 	if o, ok := s.ObjectByName("t", "n"); !ok || o.Wanted != 0 || o.Deleted || len(o.Replicas) != 1 {
 		t.Errorf("%+v, %v", o, ok)
 	}
-	binary.LittleEndian.PutUint64(old[8:], 4)
+	binary.LittleEndian.PutUint64(old[8:], snapshotVersion+1)
 	if _, err := Restore(bytes.NewReader(old)); !errors.Is(err, object.ErrVersion) {
-		t.Errorf("version 4: %v", err)
+		t.Errorf("a newer version: %v", err)
 	}
 }

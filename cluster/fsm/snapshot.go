@@ -16,12 +16,14 @@ import (
 //
 //	0          8         16                32
 //	| "TDRLFSM1" | version | body bytes      | body … | SHA-256 of all before
-//	| 8 bytes    | u64 = 3 | u64             |        | 32 bytes
+//	| 8 bytes    | u64 = 4 | u64             |        | 32 bytes
 //
-// Two older versions are read as well: 2 has no leases, and 1 has objects without Wanted and Deleted, too.
+// Older versions are read as well: 3 has certificates without Node, 2 has no leases either, and 1 has objects without
+// Wanted and Deleted, too.
 const (
 	snapshotMagic   = "TDRLFSM1"
-	snapshotVersion = 3
+	snapshotVersion = 4
+	leastSnapshot   = 3 // that is written
 	oldestSnapshot  = 1 // that is read
 	snapshotHeader  = 24
 	// MaxSnapshotBytes bounds what Restore reads.
@@ -49,7 +51,7 @@ func (b *snapshotBody) walk(c *codec) {
 	list(c, &b.devices, MaxDevices, (*Device).walk)
 	list(c, &b.tenants, MaxTenants, (*Tenant).walk)
 	list(c, &b.tokens, MaxTokens, (*Token).walk)
-	list(c, &b.certificates, MaxCertificates, (*Certificate).walk)
+	list(c, &b.certificates, MaxCertificates, since(b.version, 4, (*Certificate).walk, (*Certificate).walkWhole))
 	list(c, &b.objects, MaxObjects, func(o **Object, c *codec) {
 		if c.reading {
 			*o = new(Object)
@@ -67,6 +69,14 @@ func (b *snapshotBody) walk(c *codec) {
 	}
 }
 
+// since is whole in snapshots of the version at and later ones, and before in older ones.
+func since[T any](version, at uint64, before, whole func(*T, *codec)) func(*T, *codec) {
+	if version < at {
+		return before
+	}
+	return whole
+}
+
 // Frozen is a state as it was at a moment. Commands may go on meanwhile.
 type Frozen struct {
 	body    snapshotBody // but its objects
@@ -78,7 +88,7 @@ type Frozen struct {
 func (s *State) Freeze() *Frozen { return s.frozen(s.objects.freeze()) }
 
 func (s *State) frozen(objects *objectTable) *Frozen {
-	f := &Frozen{body: snapshotBody{version: snapshotVersion, now: s.now, nodes: s.Nodes(), devices: s.Devices(),
+	f := &Frozen{body: snapshotBody{version: s.needs(), now: s.now, nodes: s.Nodes(), devices: s.Devices(),
 		tenants: s.Tenants(), tokens: s.Tokens(), certificates: s.Certificates(), policies: s.Policies(),
 		leases: sorted(s.leases, compareUUID)},
 		objects: objects}
@@ -86,6 +96,17 @@ func (s *State) frozen(objects *objectTable) *Frozen {
 		f.body.requests = append(f.body.requests, *r)
 	}
 	return f
+}
+
+// needs is the oldest version of the snapshot, from leastSnapshot on, that has all of the state: nodes of earlier
+// releases, of which some still run while a cluster is upgraded, can read it.
+func (s *State) needs() uint64 {
+	for _, c := range s.certificates {
+		if !c.Node.IsZero() {
+			return snapshotVersion
+		}
+	}
+	return leastSnapshot
 }
 
 // Snapshot encodes the whole state; the caller owns the bytes.

@@ -141,6 +141,31 @@ func (r *RecordCertificate) apply(s *State, at int64) Result {
 	return s.record(&c, at)
 }
 
+// RecordAccess keeps account of a certificate with which the programs that a tenant runs on one node come in at the
+// other nodes. No token pays for it and it is not renewed: the node, which knows the programs, gives them the next one.
+type RecordAccess struct {
+	Certificate Certificate // Revoked, Reason and Token are ignored; Role is that of clients
+	Node        UUID
+}
+
+func (*RecordAccess) number() Type { return TypeRecordAccess }
+func (r *RecordAccess) walk(c *codec) {
+	r.Certificate.walk(c)
+	r.Node.walk(c)
+}
+
+func (r *RecordAccess) apply(s *State, at int64) Result {
+	c := r.Certificate
+	switch {
+	case s.nodes[r.Node] == nil:
+		return refuse(object.ErrNotFound, "node %s is no member", r.Node)
+	case c.Role == RoleNode || c.Tenant == "":
+		return refuse(object.ErrInvalid, "a certificate for programs needs a tenant, and is no node's")
+	}
+	c.Revoked, c.Reason, c.Token, c.Node = 0, "", UUID{}, r.Node
+	return s.record(&c, at)
+}
+
 func (s *State) record(c *Certificate, at int64) Result {
 	if c.Serial.IsZero() || c.Expires <= at {
 		return refuse(object.ErrInvalid,
@@ -197,6 +222,10 @@ func (r *RenewCertificate) apply(s *State, at int64) Result {
 		return refuse(object.ErrPermission,
 			"certificate %s was revoked or is not known (any more): log in again with a new token", r.Old)
 	}
+	if !old.Node.IsZero() {
+		return refuse(object.ErrPermission, "certificate %s is of programs on one node: they ask that node for the next",
+			r.Old)
+	}
 	if old.Expires <= at {
 		return refuse(object.ErrPermission, "certificate %s expired at %s: log in again with a new token", r.Old,
 			clock(old.Expires))
@@ -228,6 +257,49 @@ func (r *RevokeCertificate) apply(s *State, at int64) Result {
 		s.revocations++
 	}
 	return done(0)
+}
+
+// RevokeCertificates ends the certificates of clients that have what is set here: this serial number, this tenant, and
+// that programs on this node have. The result's Epoch is how many were good. Errors: ErrInvalid where nothing is set,
+// or the serial number is of a node's own; ErrNotFound where nothing has all that.
+type RevokeCertificates struct {
+	Serial UUID
+	Tenant string
+	Node   UUID
+	Reason string
+}
+
+func (*RevokeCertificates) number() Type { return TypeRevokeCertificates }
+func (r *RevokeCertificates) walk(c *codec) {
+	r.Serial.walk(c)
+	c.str(&r.Tenant, MaxTextBytes)
+	r.Node.walk(c)
+	c.str(&r.Reason, MaxTextBytes)
+}
+
+func (r *RevokeCertificates) apply(s *State, at int64) Result {
+	if r.Serial.IsZero() && r.Tenant == "" && r.Node.IsZero() {
+		return refuse(object.ErrInvalid, "name a certificate, a tenant or a node")
+	}
+	if c := s.certificates[r.Serial]; c != nil && c.Role == RoleNode {
+		return refuse(object.ErrInvalid, "certificate %s is a node's own: tendril cluster remove revokes it", r.Serial)
+	}
+	found, ended := 0, uint64(0)
+	for _, c := range s.certificates {
+		if c.Role == RoleNode || !r.Serial.IsZero() && c.Serial != r.Serial || r.Tenant != "" && c.Tenant != r.Tenant ||
+			!r.Node.IsZero() && c.Node != r.Node {
+			continue
+		}
+		if found++; c.Revoked == 0 {
+			c.Revoked, c.Reason = at, r.Reason
+			ended++
+		}
+	}
+	if found == 0 {
+		return refuse(object.ErrNotFound, "no such certificate is recorded")
+	}
+	s.revocations++
+	return done(ended)
 }
 
 // keepAfterExpiry is how long an expired token or certificate is still shown, in ns; it also covers clocks that differ.

@@ -32,6 +32,7 @@ type Keyring struct {
 	path      string // "": it is on no disk
 	authority *x509.Certificate
 	issue     Issuer
+	next      func(context.Context) (*x509.Certificate, crypto.PrivateKey, error) // of HeldKeyring; issue is nil
 	name      string
 	now       func() time.Time
 	current   atomic.Pointer[tls.Certificate]
@@ -63,18 +64,23 @@ func OpenKeyring(ctx context.Context, path, name string, authority *x509.Certifi
 	return k, nil
 }
 
-// HeldKeyring makes a Keyring of a certificate and its key that are on no disk, and stay on none when they are renewed.
-// Errors: ErrInvalid where they do not belong together, or are of another authority.
-func HeldKeyring(cert *x509.Certificate, private crypto.PrivateKey, authority *x509.Certificate, issue Issuer,
-	now func() time.Time) (*Keyring, error) {
+// HeldKeyring makes a Keyring of a certificate and its key that are on no disk. What renews them is next: whoever has
+// given them gives others. Errors: ErrInvalid where they do not belong together, or are of another authority.
+func HeldKeyring(cert *x509.Certificate, private crypto.PrivateKey, authority *x509.Certificate,
+	next func(context.Context) (*x509.Certificate, crypto.PrivateKey, error), now func() time.Time) (*Keyring, error) {
+	k := &Keyring{authority: authority, next: next, name: cert.Subject.CommonName, now: now}
+	return k, k.take(cert, private)
+}
+
+// take holds a pair that somebody else has made.
+func (k *Keyring) take(cert *x509.Certificate, private crypto.PrivateKey) error {
 	key, ok := private.(*ecdsa.PrivateKey)
-	if !ok || !key.PublicKey.Equal(cert.PublicKey) || cert.CheckSignatureFrom(authority) != nil {
-		return nil, fmt.Errorf("%w: the certificate of %.60q is not that of its key, or of another authority",
+	if !ok || !key.PublicKey.Equal(cert.PublicKey) || cert.CheckSignatureFrom(k.authority) != nil {
+		return fmt.Errorf("%w: the certificate of %.60q is not that of its key, or of another authority",
 			object.ErrInvalid, cert.Subject.CommonName)
 	}
-	k := &Keyring{authority: authority, issue: issue, name: cert.Subject.CommonName, now: now}
 	k.hold(cert, key)
-	return k, nil
+	return nil
 }
 
 func (k *Keyring) hold(cert *x509.Certificate, key *ecdsa.PrivateKey) {
@@ -111,6 +117,13 @@ func (k *Keyring) renewIfDue(ctx context.Context) error {
 
 // renew gets a certificate for a new key. mu is held.
 func (k *Keyring) renew(ctx context.Context) error {
+	if k.next != nil {
+		cert, private, err := k.next(ctx)
+		if err != nil {
+			return err
+		}
+		return k.take(cert, private)
+	}
 	key, err := NewKey()
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package pki
 import (
 	"bytes"
 	"context"
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -392,6 +393,40 @@ func TestJoin(t *testing.T) {
 		JoinConfig(tok, c.now, func(x *x509.Certificate) { learned = x }))
 	if !errors.Is(errC, object.ErrPermission) || learned != nil {
 		t.Error(errC, learned)
+	}
+}
+
+// A keyring on no disk gets its next pair from where it got the first one, and keeps that where there is no good one.
+func TestHeldKeyring(t *testing.T) {
+	c := newClock()
+	a, _ := authority(t, c)
+	stranger, _ := authority(t, c)
+	pair := func(a *Authority) (*x509.Certificate, crypto.PrivateKey, error) {
+		key, _ := NewKey()
+		request, _ := NewRequest(key, "x")
+		issued, err := a.Issue(request, Subject{Name: "x", Role: User, Tenant: "t"}, 24*time.Hour)
+		return issued.Certificate, key, err
+	}
+	from, asked := a, 0
+	cert, key, err := pair(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := func(context.Context) (*x509.Certificate, crypto.PrivateKey, error) { asked++; return pair(from) }
+	k, err := HeldKeyring(cert, key, a.Certificate(), next, c.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.RenewIfDue(context.Background()); err != nil || asked != 0 {
+		t.Fatalf("%d, %v", asked, err)
+	}
+	c.at, from = c.at.Add(17*time.Hour), stranger
+	if err := k.RenewIfDue(context.Background()); !errors.Is(err, object.ErrInvalid) || k.Certificate().Leaf != cert {
+		t.Fatalf("of another authority: %v", err)
+	}
+	from = a
+	if err := k.RenewIfDue(context.Background()); err != nil || asked != 2 || k.Certificate().Leaf == cert {
+		t.Fatalf("%d, %v", asked, err)
 	}
 }
 

@@ -104,6 +104,10 @@ type Cluster interface {
 	// EachToken is EachPublished for the tokens, without secrets.
 	EachToken(after string, f func(item any, at string) bool) error
 	RevokeToken(m wire.RevokeTokenRequest) error
+	// EachCertificate is EachPublished for the certificates.
+	EachCertificate(after string, f func(item any, at string) bool) error
+	// RevokeCertificates says how many were good.
+	RevokeCertificates(m wire.RevokeCertificatesRequest) (revoked uint64, err error)
 	// OpenPage gives the address of the inspection's page with a key to it: a secret.
 	OpenPage(p Peer) (string, error)
 	// Enroll gives a certificate (DER) for a token. remote is for the log.

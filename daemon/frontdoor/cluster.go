@@ -38,6 +38,11 @@ func (c *connection) revokeToken(cluster Cluster, m wire.RevokeTokenRequest) (ip
 	return nil, cluster.RevokeToken(m)
 }
 
+func (c *connection) revokeCertificates(cluster Cluster, m wire.RevokeCertificatesRequest) (ipc.Payload, error) {
+	n, err := cluster.RevokeCertificates(m)
+	return &wire.Number{N: n}, err
+}
+
 func (c *connection) openPage(cluster Cluster, _ none) (ipc.Payload, error) {
 	text, err := cluster.OpenPage(c.peer)
 	return &wire.TextReply{Text: text}, err

@@ -219,6 +219,11 @@ var rows = map[wire.Type]row{
 		handle: on((*connection).keepDevices)},
 	wire.Leases:   {maxPayload: 0, handle: on((*connection).leases)},
 	wire.EndLease: {maxPayload: stringMax, handle: on((*connection).endLease)},
+
+	wire.CertificatePage: {pages: true, admin: true, slow: true, maxPayload: stringMax + pageMax,
+		handle: pages((*connection).certificatePage)},
+	wire.RevokeCertificates: {admin: true, slow: true, maxPayload: idBytes + 3*(2+256),
+		answer: withCluster((*connection).revokeCertificates)},
 }
 
 // What follows makes a row's handle or answer of a method that gets the request decoded.

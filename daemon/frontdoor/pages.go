@@ -279,6 +279,13 @@ func (c *connection) tokens(none) (listing, error) {
 
 func (c *connection) tokenPage(*wire.PageRequest) (listing, error) { return c.tokens(none{}) }
 
+func (c *connection) certificatePage(*wire.PageRequest) (listing, error) {
+	cluster, err := c.cluster()
+	return func(after string, f func(any, string) bool) (string, error) {
+		return "", cluster.EachCertificate(after, f)
+	}, err
+}
+
 func (c *connection) peerPage(*wire.PageRequest) (listing, error) {
 	peers, err := c.peers()
 	return func(after string, f func(any, string) bool) (string, error) { return "", peers.EachPeer(after, f) }, err

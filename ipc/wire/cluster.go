@@ -25,6 +25,16 @@ type RevokeTokenRequest struct {
 	Certificates bool
 }
 
+// RevokeCertificatesRequest ends the certificates of clients that have all that is set here. At least one is.
+//
+//wire:payload RevokeCertificates
+type RevokeCertificatesRequest struct {
+	Serial object.ID
+	Tenant string
+	Node   string // whose programs have them, by name or identifier
+	Reason string
+}
+
 // TextReply is the reply of CreateToken (the token) and OpenPage (the address): both are secrets.
 //
 //wire:payload re CreateToken OpenPage

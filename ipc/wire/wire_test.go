@@ -56,6 +56,7 @@ func messages() []message {
 			Meta: []byte("m")},
 		&CreateTokenRequest{Role: 2, LifeSeconds: 86400, Once: true, Tenant: "lab"},
 		&RevokeTokenRequest{ID: id, Certificates: true},
+		&RevokeCertificatesRequest{Serial: id, Tenant: "lab", Node: "a", Reason: "stolen"},
 		&TextReply{Text: "text"},
 		&EnrollRequest{Token: id, SecretHash: hash, Name: "laptop", Request: []byte("der")},
 		&DERMessage{DER: []byte("der")},

@@ -469,7 +469,8 @@ func TestDriverThatDoesNotLoad(t *testing.T) {
 func TestEveryVerbHasHelpWithAnExample(t *testing.T) {
 	n := newNode(t)
 	for _, verb := range []string{"daemon", "status", "version", "put", "get", "ls", "stat", "rm", "devices", "run",
-		"env", "session", "session ls", "session kill", "token", "token create", "token ls", "token revoke", "login",
+		"env", "session", "session ls", "session kill", "token", "token create", "token ls", "token revoke",
+		"certificate", "certificate ls", "certificate revoke", "login",
 		"ui", "config show", "compose", "stream", "stream push", "stream pop", "stream ls", "stream rm"} {
 		n.want(0, []string{"Examples:", "  tendril " + verb}, append(strings.Fields(verb), "--help")...)
 	}
