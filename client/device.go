@@ -27,6 +27,8 @@ type GPU struct {
 	Name   string        `json:"name"`
 	Bytes  uint64        `json:"memory_bytes"`
 	Shares bool          `json:"shares"` // its memory can be objects
+	// "exclusive" or "prohibited": the driver allows one process on it, or none. "": any
+	Mode string `json:"compute_mode,omitempty"`
 }
 
 // GPUs lists them. object.ErrUnsupported says why there are none, or that the daemon is of an earlier release.

@@ -57,6 +57,9 @@ type Config struct {
 	Devices     []string // which are offered: types, indices, UUIDs (workers.ParseChoice); nil = all
 	// what one tenant's connections keep of each GPU's memory for their next objects; 0 = 1 GiB, -1 = none
 	IdleDevice int64
+	// what a session's driver takes of each GPU, in bytes: as many sessions are admitted as fit; 0 = 512 MiB, -1 = any
+	SessionDevice int64
+
 	PinBytes   int64  // of the store's memory that stays pinned for copies to GPUs; 0 = half of the capacity, -1 = none
 	CUDADriver string // path or name; "" = libcuda.so.1 where there is an NVIDIA GPU; "none": no objects on GPUs
 	QuotaSpill uint64 // what one tenant may have on disk; 0 = all of it
@@ -168,6 +171,7 @@ func (c Config) Defaults(m Machine, lookup Lookup) (Config, error) {
 	}
 	c.ScrubRate = orDefault(c.ScrubRate, 64<<20)
 	c.IdleDevice = orDefault(c.IdleDevice, 1<<30)
+	c.SessionDevice = orDefault(c.SessionDevice, 512<<20)
 	c.PinBytes = orDefault(c.PinBytes, int64(c.CapacityBytes/2))
 	c.KernelCache = orDefault(c.KernelCache, 4<<30)
 	c.WarmWorkers = orDefault(c.WarmWorkers, 1)
@@ -326,6 +330,9 @@ func (c Config) checkMemory() (faults []error) {
 	}
 	if c.IdleDevice < -1 {
 		faults = append(faults, fmt.Errorf("idle-device %d: want none, or a size", c.IdleDevice))
+	}
+	if c.SessionDevice < -1 {
+		faults = append(faults, fmt.Errorf("session-device %d: want none, or a size", c.SessionDevice))
 	}
 	if c.WarmBytes < -1 {
 		faults = append(faults, fmt.Errorf("warm-memory %d: want none, or a size", c.WarmBytes))

@@ -509,11 +509,21 @@ func (d *Daemon) openPool() error {
 		StateDir: d.cfg.StateDir, IDs: d.cfg.WorkerIDs, Limits: d.cfg.Workers, Wait: d.cfg.WorkerWait,
 		Warm: d.cfg.WarmWorkers, Max: d.cfg.MaxWorkers, DeviceBytes: d.cfg.QuotaDevice, KernelTime: d.cfg.KernelTime,
 		BuildTime:    d.cfg.BuildTime,
+		SessionBytes: uint64(max(d.cfg.SessionDevice, 0)), Objects: d.objectsOn,
 		NoInPlace:    d.cfg.NoInPlace,
 		Devices:      choice,
 		ProbeTimeout: d.cfg.ProbeTimeout, StartTimeout: d.cfg.StartTimeout, Log: d.log,
 	}, self)
 	return nil
+}
+
+// objectsOn is what objects of the store have of a GPU's memory, for workers.Options.
+func (d *Daemon) objectsOn(tenant, uuid string, most uint64) uint64 {
+	device, err := object.ParseDevice(uuid)
+	if err != nil {
+		return 0
+	}
+	return d.store.LeaveOnDevice(tenant, device, most)
 }
 
 // ownGroup gives the cgroup to divide: it is the process's, so only one that is the daemon alone has one.

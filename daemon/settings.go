@@ -39,6 +39,7 @@ var settings = []setting{
 	size("quota-device", "TENDRIL_QUOTA_DEVICE", func(c *Config) *uint64 { return &c.QuotaDevice }),
 	list("devices", "TENDRIL_NODE_DEVICES", func(c *Config) *[]string { return &c.Devices }),
 	sizeOrNone("idle-device", "TENDRIL_IDLE_DEVICE", func(c *Config) *int64 { return &c.IdleDevice }),
+	sizeOrNone("session-device", "TENDRIL_SESSION_DEVICE", func(c *Config) *int64 { return &c.SessionDevice }),
 	sizeOrNone("pin-memory", "TENDRIL_PIN_MEMORY", func(c *Config) *int64 { return &c.PinBytes }),
 	text("cuda-driver", "TENDRIL_CUDA_DRIVER", func(c *Config) *string { return &c.CUDADriver }),
 	size("quota-spill", "TENDRIL_QUOTA_SPILL", func(c *Config) *uint64 { return &c.QuotaSpill }),

@@ -152,6 +152,29 @@ func (s *Store) makeRoomOn(c *Conn, device object.Device, of *tenant, missing ui
 	return freed > 0, why
 }
 
+// LeaveOnDevice gives what the tenants' objects have of a GPU's memory, in bytes. Where that is more than most, what is
+// kept there for new ones goes, and what nobody uses makes way first, for a tenant, as far as that is enough.
+func (s *Store) LeaveOnDevice(tenant string, device object.Device, most uint64) uint64 {
+	s.mu.Lock()
+	has := s.devices[device].bytes
+	s.unlock()
+	if has <= most {
+		return has
+	}
+	c, err := s.Connect(Owner{Tenant: tenant, Name: "room for a session"})
+	if err != nil {
+		return has
+	}
+	defer c.Close()
+	s.mu.Lock()
+	defer s.unlock()
+	s.dropIdleOn(device)
+	if has = s.devices[device].bytes; has > most && !s.closed {
+		_, _ = s.makeRoomOn(c, device, nil, has-most) // why not is whoever asked to say: it has the sum
+	}
+	return s.devices[device].bytes
+}
+
 // notToHost says why memory of a GPU is short, and why what could leave it cannot; cannot may be nil.
 func notToHost(short, cannot error) error {
 	if cannot == nil {

@@ -155,6 +155,40 @@ func TestObjectsOfAGPUMakeWay(t *testing.T) {
 	}
 }
 
+// Room for what is no object: what is kept for new objects goes, then what nobody uses makes way, if that is enough.
+func TestRoomBesideObjectsOfAGPU(t *testing.T) {
+	f := &fakeDevices{limit: 8 * deviceGranule}
+	s := newStore(t, Options{Devices: f, Segments: 64, IdleDeviceBytes: 1 << 30})
+	c := connect(t, s, "x")
+	idleOnGPU(t, c, "0", gpuA, text(1, 100))
+	idleOnGPU(t, c, "1", gpuA, text(2, 100))
+	held := onGPU(t, c, Spec{SizeBytes: 1, Name: "held", Class: object.Named}, gpuA)
+	kept, err := c.CreateDevice(Spec{SizeBytes: 1}, gpuA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(unix.Close(kept.FD), c.Abort(kept.ID)); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct{ most, want uint64 }{
+		{4, 4}, // as it is
+		{3, 3}, // what is kept
+		{2, 2}, // the one longest without use
+		{0, 2}, // the other one is not enough, so it stays
+		{1, 1},
+	} {
+		if got := s.LeaveOnDevice("y", gpuA, x.most*deviceGranule); got != x.want*deviceGranule {
+			t.Errorf("at most %d: %d bytes", x.most, got)
+		}
+		mustAgree(t, s, true)
+	}
+	if here, away := awayNow(s, gpuA); here != 1 || away != 2 {
+		t.Errorf("%d objects there, %d away", here, away)
+	}
+	brought(t, c, "0", text(1, 100))
+	release(t, c, held)
+}
+
 // What somebody uses stays, and nothing leaves where that would not be enough, or where there is no room for it.
 func TestWhatStaysOnAGPU(t *testing.T) {
 	f := &fakeDevices{limit: 3 * deviceGranule}

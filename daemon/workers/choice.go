@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"tendril/forwarding/cl"
+	"tendril/forwarding/clwire"
 )
 
 // Choice is which devices the administrator has this node offer; the zero value is all of them. It is immutable.
@@ -96,10 +97,17 @@ type Hidden struct {
 	Why      string `json:"why"`
 }
 
+// prohibited says why a device is hidden that its compute mode allows to no process.
+const prohibited = "its compute mode is prohibited (nvidia-smi --compute-mode 0 allows processes)"
+
+func isProhibited(d clwire.DeviceSnapshot) bool { return d.Mode == clwire.ComputeProhibited }
+
 // choose takes out of platforms what is not offered; those without a device left go. missing are the terms that no
 // device is.
 func (c Choice) choose(all []*Platform) (offered []*Platform, hidden []Hidden, missing []string) {
-	if c.all() {
+	if c.all() && !slices.ContainsFunc(all, func(p *Platform) bool {
+		return slices.ContainsFunc(p.Snapshot.Devices, isProhibited)
+	}) {
 		return all, nil, nil
 	}
 	left := map[string]bool{}
@@ -118,12 +126,16 @@ func (c Choice) choose(all []*Platform) (offered []*Platform, hidden []Hidden, m
 			if b := d.Info[cl.DEVICE_TYPE]; len(b) == 8 {
 				kind = binary.LittleEndian.Uint64(b)
 			}
-			if c.offers(index, kind, d.UUID) {
+			why := c.why()
+			if isProhibited(d) {
+				why = prohibited
+			}
+			if c.offers(index, kind, d.UUID) && !isProhibited(d) {
 				own.Snapshot.Devices, own.Places = append(own.Snapshot.Devices, d), append(own.Places, place)
 			} else {
 				name := d.Info[cl.DEVICE_NAME]
 				hidden = append(hidden, Hidden{index, printable(name[:min(len(name), maxNameBytes)]), p.Name, d.UUID,
-					c.why()})
+					why})
 			}
 			delete(left, strconv.Itoa(index))
 			delete(left, d.UUID)

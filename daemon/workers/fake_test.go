@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -77,6 +78,16 @@ func fakeProbe(mode string) {
 		return
 	}
 	devices := []clwire.DeviceSnapshot{{UUID: "00112233-4455-6677-8899-AABBCCDDEEFF"}, {UUID: "none"}}
+	if strings.HasPrefix(mode, "gpus") { // of 1 GiB each
+		for i := range devices {
+			devices[i].Info = map[uint32][]byte{cl.DEVICE_NAME: []byte("GPU\x00"),
+				cl.DEVICE_TYPE:            binary.LittleEndian.AppendUint64(nil, cl.DEVICE_TYPE_GPU),
+				cl.DEVICE_GLOBAL_MEM_SIZE: binary.LittleEndian.AppendUint64(nil, gpuBytes)}
+			if mode == "gpus-exclusive" || mode == "gpus-prohibited" && i == 0 {
+				devices[i].Mode = clwire.ComputeMode(strings.TrimPrefix(mode, "gpus-"))
+			}
+		}
+	}
 	p := clwire.PlatformSnapshot{Info: map[uint32][]byte{cl.PLATFORM_NAME: []byte("Fake " + mode + "\x00")},
 		Devices: devices}
 	json.NewEncoder(out).Encode(clwire.ProbeResult{Platforms: []clwire.PlatformSnapshot{p}})

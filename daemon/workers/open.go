@@ -53,8 +53,15 @@ func (p *Pool) acquire(ctx context.Context, r Request) (*worker, error) {
 	if err := p.charge(ctx, r.Tenant); err != nil {
 		return nil, err
 	}
+	if err := p.admit(ctx, r.Tenant, r.Platform); err != nil {
+		p.uncharge(r.Tenant)
+		return nil, err
+	}
 	w, err := p.pick(ctx, r)
 	if err != nil {
+		p.mu.Lock()
+		p.leave(r.Platform)
+		p.mu.Unlock()
 		p.uncharge(r.Tenant)
 		return nil, err
 	}

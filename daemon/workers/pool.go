@@ -48,6 +48,8 @@ type Pool struct {
 	ends     ends
 	moved    [4]atomic.Uint64 // the sums of clwire.Moved of all workers so far, in its order
 
+	admitting chan struct{} // holds one: who finds out whether a session fits on its GPUs
+
 	probing sync.Mutex    // held through one probe of all drivers; before mu
 	probed  chan struct{} // closed once the first probe of all drivers is over
 	once    sync.Once
@@ -67,6 +69,8 @@ type Pool struct {
 	serving   map[uint64]*assigned   // by number
 	lastID    uint64
 	shares    shares
+	admitted  map[string]int                // sessions on a GPU with memory of its own, by UUID
+	left      chan struct{}                 // closed when one of them ends, then replaced
 	tickets   map[[sha256.Size]byte]*ticket // by the hash of the ticket
 	peers     peerTickets                   // likewise, of links between workers
 }
@@ -122,7 +126,8 @@ func New(o Options, first string) *Pool {
 		live: map[*process]struct{}{}, faults: map[string]string{}, recent: first,
 		pause: map[*Platform]*backoff{}, serving: map[uint64]*assigned{}, tickets: map[[sha256.Size]byte]*ticket{},
 		peers:  newPeerTickets(),
-		shares: newShares(o.Max),
+		shares: newShares(o.Max), admitted: map[string]int{},
+		left: make(chan struct{}), admitting: make(chan struct{}, 1),
 	}
 	if os.Geteuid() == 0 {
 		p.openIDs()

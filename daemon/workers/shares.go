@@ -173,6 +173,7 @@ func (p *Pool) bind(w *worker) {
 	defer p.mu.Unlock()
 	if w.gone {
 		p.shares.give(w.key.tenant)
+		p.leave(w.platform)
 		return
 	}
 	w.charged = true
@@ -186,5 +187,6 @@ func (p *Pool) part(w *worker) {
 	if w.charged {
 		w.charged = false
 		p.shares.give(w.key.tenant)
+		p.leave(w.platform)
 	}
 }

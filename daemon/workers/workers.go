@@ -52,6 +52,10 @@ type Options struct {
 	Max          int           // workers serving at one time
 	Wait         time.Duration // for one to become free; 0 = not at all
 	DeviceBytes  uint64        // of devices' own memory, for one tenant's workers; 0 = no bound
+	SessionBytes uint64        // of each GPU's memory, that a session's driver takes; 0 = sessions are not admitted by it
+	// what objects have of a GPU's memory, in bytes, once those that nobody uses have made way for a tenant where that
+	// is more than most; nil: nothing. It may wait for the driver
+	Objects      func(tenant, uuid string, most uint64) (bytes uint64)
 	KernelTime   time.Duration // that one command may run on its device; 0 = no bound
 	BuildTime    time.Duration // that one build may take; 0 = no bound
 	NoInPlace    bool          // no device computes on shared memory, whatever it could

@@ -35,7 +35,8 @@ type DeviceSnapshot struct {
 	InPlace       bool              `json:"in_place"`
 	InPlaceReason string            `json:"in_place_reason,omitempty"` // why not
 	// cl_khr_device_uuid, else derived from node, driver and position
-	UUID string `json:"uuid,omitempty"`
+	UUID string      `json:"uuid,omitempty"`
+	Mode ComputeMode `json:"compute_mode,omitempty"` // as the driver said when it was probed
 	// 1 + its position among all that the node offers, where a session sees only some; 0: it sees all
 	Number int `json:"number,omitempty"`
 }

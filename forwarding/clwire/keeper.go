@@ -97,9 +97,30 @@ const (
 
 // KeeperDevice is one device.
 type KeeperDevice struct {
-	Index  int    `json:"index"` // in the driver's order: cuda:INDEX
-	UUID   string `json:"uuid"`  // 32 hexadecimal digits
-	Name   string `json:"name"`
-	Bytes  uint64 `json:"memory_bytes"`
-	Shares bool   `json:"shares"` // its memory can be objects
+	Index  int         `json:"index"` // in the driver's order: cuda:INDEX
+	UUID   string      `json:"uuid"`  // 32 hexadecimal digits
+	Name   string      `json:"name"`
+	Bytes  uint64      `json:"memory_bytes"`
+	Shares bool        `json:"shares"` // its memory can be objects
+	Mode   ComputeMode `json:"compute_mode,omitempty"`
+}
+
+// ComputeMode says that an NVIDIA GPU is not for every process: `nvidia-smi --compute-mode`. "": it is.
+type ComputeMode string
+
+// The compute modes of which something follows.
+const (
+	ComputeProhibited ComputeMode = "prohibited" // for no process
+	ComputeExclusive  ComputeMode = "exclusive"  // for one process at a time
+)
+
+// ComputeModeOf translates a CUcomputemode.
+func ComputeModeOf(mode int) ComputeMode {
+	switch mode {
+	case 2:
+		return ComputeProhibited
+	case 3:
+		return ComputeExclusive
+	}
+	return ""
 }

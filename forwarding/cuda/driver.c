@@ -15,6 +15,7 @@ enum {
 	REGISTER_PORTABLE = 1,       /* CU_MEMHOSTREGISTER_PORTABLE: for all contexts */
 	REGISTER_READ_ONLY = 8,      /* CU_MEMHOSTREGISTER_READ_ONLY */
 	STREAM_NON_BLOCKING = 1,     /* CU_STREAM_NON_BLOCKING */
+	ATTRIBUTE_MODE = 20,         /* CU_DEVICE_ATTRIBUTE_COMPUTE_MODE */
 	ATTRIBUTE_VIRTUAL = 102,     /* CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED */
 	ATTRIBUTE_HANDLE_FD = 103,   /* CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED */
 };
@@ -133,6 +134,7 @@ int tc_describe(void *lib, int ordinal, tc_device *d)
 	d->ordinal = ordinal;
 	if ((r = t->get(&device, ordinal)) || (r = t->name(d->name, sizeof d->name, device)) ||
 	    (r = t->uuid(d->uuid, device)) || (r = t->total(&bytes, device)) ||
+	    (r = t->attribute(&d->mode, ATTRIBUTE_MODE, device)) ||
 	    (r = t->attribute(&virtual, ATTRIBUTE_VIRTUAL, device)) || (r = t->attribute(&fd, ATTRIBUTE_HANDLE_FD, device)))
 		return r;
 	d->name[sizeof d->name - 1] = 0;

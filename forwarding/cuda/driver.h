@@ -18,6 +18,7 @@ typedef struct {
 	char name[128];
 	uint64_t bytes;
 	int shares; /* memory of it can be exported as a descriptor */
+	int mode;   /* CUcomputemode */
 } tc_device;
 
 /* Opens the driver and fills the table of functions; NULL, and why: it cannot be loaded, or lacks the function *why. */

@@ -59,7 +59,7 @@ func (l *Library) Devices() ([]Device, error) {
 			return nil, err
 		}
 		x := Device{Ordinal: int(d.ordinal), Name: C.GoString(&d.name[0]), Bytes: uint64(d.bytes),
-			Shares: d.shares != 0}
+			Shares: d.shares != 0, Mode: int(d.mode)}
 		for k := range x.UUID {
 			x.UUID[k] = byte(d.uuid[k])
 		}

@@ -53,4 +53,5 @@ type Device struct {
 	Name    string
 	Bytes   uint64 // of its memory
 	Shares  bool   // memory of it can be handed to other processes as a descriptor
+	Mode    int    // its compute mode (CUcomputemode) when the devices were listed
 }

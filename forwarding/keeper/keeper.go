@@ -194,10 +194,13 @@ func (k *keeper) load() error {
 func (k *keeper) list() (list []clwire.KeeperDevice) {
 	for _, d := range k.devices {
 		list = append(list, clwire.KeeperDevice{Index: d.Ordinal, UUID: hex.EncodeToString(d.UUID[:]), Name: d.Name,
-			Bytes: d.Bytes, Shares: d.Shares})
+			Bytes: d.Bytes, Shares: d.Shares && modeOf(d) == "", Mode: modeOf(d)})
 	}
 	return list
 }
+
+// modeOf is a device's compute mode as the daemon knows it.
+func modeOf(d cuda.Device) clwire.ComputeMode { return clwire.ComputeModeOf(d.Mode) }
 
 // use gives a device's context, by its UUID: orders change, UUIDs stay.
 func (k *keeper) use(uuid string) (*cuda.Context, error) {
@@ -208,6 +211,9 @@ func (k *keeper) use(uuid string) (*cuda.Context, error) {
 		case !d.Shares:
 			return nil, &fault{clwire.KeeperNoDevice,
 				fmt.Sprintf("device %s (%s) cannot share its memory as a descriptor", uuid, d.Name)}
+		case modeOf(d) != "":
+			return nil, &fault{clwire.KeeperNoDevice, fmt.Sprintf("device %s (%s) is in compute mode %s, and the keeper "+
+				"of its memory would be a process beside others (nvidia-smi --compute-mode 0 allows that)", uuid, d.Name, modeOf(d))}
 		case k.contexts[d.Ordinal] != nil:
 			return k.contexts[d.Ordinal], nil
 		}

@@ -253,6 +253,33 @@ func TestAllocationsAreZeroed(t *testing.T) {
 	}
 }
 
+// TestComputeModes: a GPU that its administrator gives to one process, or to none, has no objects, and the answer says
+// why. No context is made there: it would be the one process.
+func TestComputeModes(t *testing.T) {
+	for mode, word := range map[string]clwire.ComputeMode{"0": "", "2": "prohibited", "3": "exclusive"} {
+		r := begin(t)
+		t.Setenv("FAKE_CUDA_MODE", mode)
+		r.start(Options{})
+		listed, _ := r.ask(&clwire.KeeperRequest{List: &clwire.KeeperList{}})
+		if d := listed.Devices; len(d) != 2 || d[0].Mode != word || d[0].Shares != (word == "") {
+			t.Errorf("mode %s: %+v", mode, d)
+		}
+		before, _ := r.settled()
+		reply, fd := r.ask(&clwire.KeeperRequest{Allocate: &clwire.KeeperAllocate{Device: gpu(0), Bytes: 1}})
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+		calls, _ := r.settled()
+		refused := reply.Fault == clwire.KeeperNoDevice && strings.Contains(reply.Error, "in compute mode "+string(word))
+		if refused != (word != "") || refused == (fd >= 0) || refused != (calls == before) {
+			t.Errorf("mode %s: descriptor %d, %+v, %d calls", mode, fd, reply, calls-before)
+		}
+		if err := r.end(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestRequestsThatAreNone: what the keeper does not understand is refused, and the next request is served. Descriptors
 // that come with it are closed.
 func TestRequestsThatAreNone(t *testing.T) {

@@ -3,17 +3,20 @@
 package worker
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/cuda"
 	"tendril/forwarding/fixed"
 	"tendril/forwarding/opencl"
 )
@@ -42,6 +45,7 @@ func Probe(ctx context.Context, o Options) error {
 	if r.Platforms, err = Snapshot(o.ICD, o.NoInPlace); err != nil {
 		return err
 	}
+	computeModes(r.Platforms, cudaDriver)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -49,6 +53,33 @@ func Probe(ctx context.Context, o Options) error {
 		return fmt.Errorf("write the probe's result: %w", err)
 	}
 	return nil
+}
+
+// cudaDriver is what NVIDIA's OpenCL driver comes with: it knows compute modes, of which OpenCL has no word.
+const cudaDriver = "libcuda.so.1"
+
+// computeModes puts the compute modes of NVIDIA's GPUs into their snapshots, where the CUDA driver says them.
+func computeModes(platforms []clwire.PlatformSnapshot, driver string) {
+	nvidia := func(p clwire.PlatformSnapshot) bool {
+		return bytes.Contains(p.Info[cl.PLATFORM_NAME], []byte("NVIDIA"))
+	}
+	if !slices.ContainsFunc(platforms, nvidia) {
+		return
+	}
+	library, err := cuda.Open(driver)
+	if err != nil {
+		return
+	}
+	known, _ := library.Devices() // those that it described before an error
+	for _, p := range platforms {
+		for i := range p.Devices {
+			for _, d := range known {
+				if hex.EncodeToString(d.UUID[:]) == p.Devices[i].UUID {
+					p.Devices[i].Mode = clwire.ComputeModeOf(int(d.Mode))
+				}
+			}
+		}
+	}
 }
 
 // Snapshot loads a driver into this process and describes its platforms. noInPlace: no device computes on segments,

@@ -6,11 +6,32 @@ import (
 	"bytes"
 	"encoding/json"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/cuda/fakecuda"
 )
+
+// TestComputeModesOfNVIDIA: a probe of NVIDIA's driver asks CUDA which GPUs are not for every process; of other
+// drivers, and without CUDA, it says nothing.
+func TestComputeModesOfNVIDIA(t *testing.T) {
+	t.Setenv("FAKE_CUDA_MODE", "3")
+	driver := fakecuda.Build(t)
+	for name, want := range map[string]clwire.ComputeMode{"NVIDIA CUDA": clwire.ComputeExclusive, "other": ""} {
+		list := []clwire.PlatformSnapshot{{Info: map[uint32][]byte{cl.PLATFORM_NAME: []byte(name)},
+			Devices: []clwire.DeviceSnapshot{{UUID: strings.Repeat("fa", 15) + "01"}, {UUID: strings.Repeat("fb", 16)}}}}
+		computeModes(list, "/no/such/driver")
+		if list[0].Devices[0].Mode != "" {
+			t.Errorf("%s without CUDA: %+v", name, list[0].Devices)
+		}
+		computeModes(list, driver)
+		if d := list[0].Devices; d[0].Mode != want || d[1].Mode != "" {
+			t.Errorf("%s: %+v", name, d)
+		}
+	}
+}
 
 // TestSnapshotOfADriver: what a probe tells of a driver is the driver's own answer, travels as JSON, and says of no
 // device that it computes on segments where that is forbidden.

@@ -52,7 +52,7 @@ func settingText(s daemon.Shown) string {
 		if s.Value == "0s" {
 			return "only when asked for"
 		}
-	case "capacity", "quota", "spill", "quota-spill", "quota-device", "idle-device", "pin-memory", "high-water",
+	case "capacity", "quota", "spill", "quota-spill", "quota-device", "idle-device", "session-device", "pin-memory", "high-water",
 		"warm-memory", "kernel-cache", "request-memory", "scrub-rate", "transfer-rate", "worker-memory",
 		"worker-file-size", "tenant-memory":
 		if n, err := strconv.ParseUint(s.Value, 10, 64); err == nil {

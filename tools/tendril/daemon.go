@@ -63,6 +63,7 @@ var daemonFlags = [][2]string{
 	{"scrub-rate", "bytes a second that these scrubs read (default 64MiB)"},
 	{"transfer-rate", "bytes a second at which objects of other nodes are brought here, 2MiB or more (default: no bound)"},
 	{"session-deadline", "how long a client's machine may be silent before its connection counts as lost (default 10s)"},
+	{"session-device", "memory of a GPU that a session's driver takes: as many sessions are let in as fit beside objects; none: any number (default 512MiB)"},
 	{"start-timeout", "longest time for a worker to load its driver (default 1m)"},
 	{"state-dir", "directory for identity, lock, objects on disk and kernel caches (default /var/lib/tendril for root, else ~/.local/state/tendril)"},
 	{"tenant-connections",

@@ -60,6 +60,11 @@ func (d *doctor) checkGPUs(conn *client.Conn) {
 	rows := [][]string{}
 	for i, g := range list {
 		name := fmt.Sprintf("cuda:%d %s", g.Index, g.Name)
+		if g.Mode != "" {
+			d.note(name, notable, "Objects cannot lie there, for the keeper of its memory is a process beside those that "+
+				"use them. nvidia-smi --compute-mode 0 allows any number.", "its compute mode is %s", g.Mode)
+			continue
+		}
 		if !g.Shares {
 			d.note(name, notable, "Objects cannot lie there: the driver is too old, or a virtual machine's.",
 				"its memory cannot be passed as a descriptor")

@@ -9,6 +9,7 @@
  *   FAKE_CUDA_DIE=I        the I-th call ends the process by SIGKILL; FAKE_CUDA_HANG=I: it never returns
  *   FAKE_CUDA_ONCE=PATH    FAIL, DIE and HANG hold for the process that makes this file, and for none after it
  *   FAKE_CUDA_PIN=N        how much host memory may be pinned (default all); FAKE_CUDA_PEERS=0: no device reaches another
+ *   FAKE_CUDA_MODE=N       the compute mode of all devices (default 0; 2: prohibited, 3: exclusive process)
  *   FAKE_CUDA_LOG=PATH     PATH.PID always has "calls N left N", left being what was not given back
  *
  * Work of a stream does not happen by itself: fakecuda_later queues some, and who synchronises lets it happen.
@@ -195,7 +196,7 @@ int cuDeviceTotalMem_v2(size_t *bytes, int device)
 int cuDeviceGetAttribute(int *value, int attribute, int device)
 {
 	CALL;
-	*value = attribute == 102 || attribute == 103;
+	*value = attribute == 20 ? number("FAKE_CUDA_MODE", 0) : attribute == 102 || attribute == 103;
 	END(device < devices() ? SUCCESS : INVALID_DEVICE);
 }
 

@@ -1,0 +1,152 @@
+package workers
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"tendril/forwarding/cl"
+	"tendril/forwarding/clwire"
+	"tendril/store/object"
+)
+
+// A driver takes memory of each GPU that a process has a context on, beside what the program asks for: NVIDIA's 527 MiB
+// (an H200, driver 580). So a session is charged Options.SessionBytes on every GPU of its platform, for its program may
+// use each, from the choice of its worker until that has ended. One that does not fit beside the others, and beside the
+// objects that the store has there in use, waits for Options.Wait for another one's end. What other programs of this
+// machine have on the GPU is not known here; there the driver itself refuses.
+//
+// A GPU in compute mode exclusive allows one process. Where all GPUs of a platform are such, it has as many sessions as
+// GPUs; where some are not, the driver refuses contexts by itself.
+
+// ownMemory gives a GPU's memory in bytes; 0: the device has none of its own, or does not say.
+func ownMemory(d clwire.DeviceSnapshot) uint64 {
+	kind, bytes := d.Info[cl.DEVICE_TYPE], d.Info[cl.DEVICE_GLOBAL_MEM_SIZE]
+	if len(kind) != 8 || len(bytes) != 8 || d.InPlace || binary.LittleEndian.Uint64(kind)&cl.DEVICE_TYPE_GPU == 0 {
+		return 0
+	}
+	return binary.LittleEndian.Uint64(bytes)
+}
+
+// fits says why a platform's GPUs have no room for one more session; nil: they have. The caller is in p.admitting.
+func (p *Pool) fits(tenant string, pl *Platform) error {
+	exclusive, gpus, busiest := 0, 0, 0
+	for _, d := range pl.Snapshot.Devices {
+		bytes := ownMemory(d)
+		if bytes == 0 {
+			continue
+		}
+		gpus++
+		if d.Mode == clwire.ComputeExclusive {
+			exclusive++
+		}
+		p.mu.Lock()
+		sessions := p.admitted[d.UUID]
+		p.mu.Unlock()
+		busiest = max(busiest, sessions)
+		if err := p.fitsOn(tenant, d.UUID, bytes, sessions); err != nil {
+			return err
+		}
+	}
+	if gpus > 0 && exclusive == gpus && busiest >= gpus {
+		return fmt.Errorf("%w: %d GPUs of %s are in compute mode exclusive, each for one process, and %d sessions use them "+
+			"(nvidia-smi --compute-mode 0 allows more)", object.ErrBusy, gpus, pl.Name, busiest)
+	}
+	return nil
+}
+
+// fitsOn is fits for one GPU of so many bytes, which has so many sessions. Objects that nobody uses make way.
+func (p *Pool) fitsOn(tenant, uuid string, bytes uint64, sessions int) error {
+	each := p.opts.SessionBytes
+	if each == 0 {
+		return nil
+	}
+	need, objects := uint64(sessions+1)*each, uint64(0)
+	if need <= bytes && p.opts.Objects != nil {
+		objects = p.opts.Objects(tenant, uuid, bytes-need)
+	}
+	if need <= bytes && objects <= bytes-need {
+		return nil
+	}
+	return fmt.Errorf("%w: GPU %s has %s: its %d sessions take %s each (--session-device) and objects %s, which leaves no "+
+		"room for another: end a program that uses it, or try again later", object.ErrBusy, uuid, humanize.IBytes(bytes),
+		sessions, humanize.IBytes(each), humanize.IBytes(objects))
+}
+
+// over says why nobody waits for a session's worker any more; nil: somebody does.
+func (p *Pool) over(ctx context.Context) error {
+	switch {
+	case p.ctx.Err() != nil:
+		return errClosed
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w: nobody waits for the worker any more: %w", object.ErrNoDevice, ctx.Err())
+	}
+	return nil
+}
+
+// admitNow charges a session on its platform's GPUs if it fits. left is closed when another one ends after that.
+func (p *Pool) admitNow(ctx context.Context, tenant string, pl *Platform) (left chan struct{}, why error) {
+	select {
+	case p.admitting <- struct{}{}:
+		defer func() { <-p.admitting }()
+	case <-ctx.Done():
+	case <-p.ctx.Done():
+	}
+	if err := p.over(ctx); err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	left = p.left
+	p.mu.Unlock()
+	if why = p.fits(tenant, pl); why == nil {
+		p.mu.Lock()
+		p.count(pl, 1)
+		p.mu.Unlock()
+	}
+	return left, why
+}
+
+// admit charges a session on its platform's GPUs, and waits until it fits if it must. leave takes the charge back.
+func (p *Pool) admit(ctx context.Context, tenant string, pl *Platform) error {
+	var expired <-chan time.Time
+	if p.opts.Wait > 0 {
+		timer := time.NewTimer(p.opts.Wait)
+		defer timer.Stop()
+		expired = timer.C
+	}
+	for {
+		left, why := p.admitNow(ctx, tenant, pl)
+		if why == nil || left == nil || expired == nil {
+			return why
+		}
+		select {
+		case <-left:
+		case <-expired:
+			return fmt.Errorf("%w; nothing became free in %v (--worker-wait)", why, p.opts.Wait)
+		case <-p.ctx.Done():
+		case <-ctx.Done():
+		}
+	}
+}
+
+// count adds n sessions to each GPU of a platform. p.mu is held.
+func (p *Pool) count(pl *Platform, n int) {
+	for _, d := range pl.Snapshot.Devices {
+		if ownMemory(d) == 0 {
+			continue
+		}
+		if p.admitted[d.UUID] += n; p.admitted[d.UUID] == 0 {
+			delete(p.admitted, d.UUID)
+		}
+	}
+}
+
+// leave takes the charge of a session back, and has those that wait look again. p.mu is held.
+func (p *Pool) leave(pl *Platform) {
+	p.count(pl, -1)
+	close(p.left)
+	p.left = make(chan struct{})
+}

@@ -1,0 +1,134 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"tendril/store/object"
+)
+
+// gpuBytes is what the fake driver's GPUs have.
+const gpuBytes = 1 << 30
+
+// fakeGPUs are the platforms of a pool whose driver has the GPUs of a mode.
+func fakeGPUs(t *testing.T, alter func(*Options), mode string) (*Pool, []*Platform) {
+	t.Helper()
+	p, _ := newPool(t, func(o *Options) {
+		o.Warm = -1
+		alter(o)
+	}, mode)
+	platforms, err := p.Platforms(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, platforms
+}
+
+// begin opens a session, whose worker is ended at the test's end at the latest.
+func begin(ctx context.Context, p *Pool, pl *Platform, session uint64) error {
+	o, err := p.Open(ctx, Request{Session: session, Platform: pl, Tenant: me()})
+	if err == nil {
+		o.Socket.Close()
+		o.Ring.Close()
+	}
+	return err
+}
+
+// As many sessions are let in as fit beside each other and the objects of the store, and the next when one ends.
+func TestSessionsAreAdmittedByMemory(t *testing.T) {
+	var objects, asked atomic.Uint64
+	p, platforms := fakeGPUs(t, func(o *Options) {
+		o.SessionBytes = gpuBytes / 4
+		o.Objects = func(tenant, uuid string, most uint64) uint64 {
+			asked.Store(most)
+			if tenant != me() || len(uuid) != 32 {
+				t.Errorf("asked for %q, %q", tenant, uuid)
+			}
+			return objects.Load()
+		}
+	}, "gpus")
+	for i := range uint64(4) {
+		if err := begin(t.Context(), p, platforms[0], i+1); err != nil || asked.Load() != (3-i)*gpuBytes/4 {
+			t.Fatalf("session %d: %v, with room for %d bytes of objects", i+1, err, asked.Load())
+		}
+	}
+	err := begin(t.Context(), p, platforms[0], 5)
+	if !errors.Is(err, object.ErrBusy) || !strings.Contains(err.Error(), "1.0 GiB: its 4 sessions take 256 MiB") {
+		t.Errorf("a session too many: %v", err)
+	}
+	p.ReleaseSession(1)
+	if err := begin(t.Context(), p, platforms[0], 5); err != nil {
+		t.Errorf("after one ended: %v", err)
+	}
+	p.ReleaseSession(2)
+	objects.Store(1)
+	if err := begin(t.Context(), p, platforms[0], 6); !errors.Is(err, object.ErrBusy) {
+		t.Errorf("beside an object: %v", err)
+	}
+	for i := range uint64(6) {
+		p.ReleaseSession(i + 1)
+	}
+	if p.mu.Lock(); len(p.admitted) != 0 || p.shares.total != 0 {
+		t.Errorf("all have ended, and %v sessions and %d workers are charged", p.admitted, p.shares.total)
+	}
+	p.mu.Unlock()
+}
+
+// A session that does not fit waits for another's end, no longer than the pool has it wait, or than anybody wants it.
+func TestSessionsWaitForMemory(t *testing.T) {
+	p, platforms := fakeGPUs(t, func(o *Options) { o.SessionBytes, o.Wait = gpuBytes, time.Minute }, "gpus")
+	if err := begin(t.Context(), p, platforms[0], 1); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	given := make(chan error, 2)
+	go func() { given <- begin(ctx, p, platforms[0], 2) }()
+	cancel()
+	if err := <-given; !errors.Is(err, object.ErrNoDevice) {
+		t.Errorf("nobody waits: %v", err)
+	}
+	go func() { given <- begin(t.Context(), p, platforms[0], 3) }()
+	p.ReleaseSession(1)
+	if err := <-given; err != nil {
+		t.Errorf("after the first ended: %v", err)
+	}
+}
+
+// Where the bound is off, and on devices without memory of their own, any number is let in.
+func TestSessionsThatNeedNoMemory(t *testing.T) {
+	for mode, each := range map[string]uint64{"gpus": 0, "good": 1 << 40} {
+		p, platforms := fakeGPUs(t, func(o *Options) { o.SessionBytes = each }, mode)
+		for i := range uint64(3) {
+			if err := begin(t.Context(), p, platforms[0], i+1); err != nil {
+				t.Errorf("%s, session %d: %v", mode, i+1, err)
+			}
+		}
+		for i := range uint64(3) {
+			p.ReleaseSession(i + 1)
+		}
+	}
+}
+
+// A GPU for one process has one session, and one for none is not offered, with the reason.
+func TestComputeModesOfGPUs(t *testing.T) {
+	p, platforms := fakeGPUs(t, func(*Options) {}, "gpus-exclusive")
+	for i := range uint64(2) {
+		if err := begin(t.Context(), p, platforms[0], i+1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := begin(t.Context(), p, platforms[0], 3); !errors.Is(err, object.ErrBusy) ||
+		!strings.Contains(err.Error(), "compute mode exclusive") {
+		t.Errorf("three sessions of two GPUs, each for one process: %v", err)
+	}
+	p, platforms = fakeGPUs(t, func(*Options) {}, "gpus-prohibited")
+	hidden := p.Hidden()
+	if len(platforms) != 1 || len(platforms[0].Places) != 1 || platforms[0].Places[0] != 1 || len(hidden) != 1 ||
+		hidden[0].Index != 0 || !strings.Contains(hidden[0].Why, "compute mode is prohibited") {
+		t.Errorf("platforms %+v, hidden %+v", platforms, hidden)
+	}
+}
