@@ -154,7 +154,7 @@ func TestAStartLosesNoReplica(t *testing.T) {
 				return
 			}
 			for id, replica := range d.replicas.list(true) {
-				_ = d.followReplica(id, replica)
+				_ = d.followReplica(id, replica, &leaderWord{})
 			}
 		}
 	})

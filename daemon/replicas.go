@@ -248,36 +248,126 @@ func (d *Daemon) lossesNow() (x lossMark) {
 	return x
 }
 
+// nodesNow counts how often nodes have come, gone or started anew.
+func (d *Daemon) nodesNow() (n uint64) {
+	d.meta.raft.View(func(s *fsm.State) { n = s.NodeChanges() })
+	return n
+}
+
 // followReplicas does what the metadata asks of the replicas here: of all, whenever some object has lost one, else of
-// those that came. It ends with d.ctx.
+// those that came, and of those that were put off. It ends with d.ctx.
 func (d *Daemon) followReplicas() {
 	var seen lossMark
-	for again := false; ; {
+	var nodes uint64
+	later := putOff{}
+	for {
 		changed, began, now := d.meta.raft.Changed(), time.Now(), d.lossesNow()
-		all := again || now != seen
-		seen, again = now, false
-		for id, x := range d.replicas.list(all) {
-			if err := d.followReplica(id, x); err != nil && d.ctx.Err() == nil {
+		list := d.replicas.list(now != seen)
+		if n := d.nodesNow(); n != nodes {
+			nodes = n
+			later.hasten()
+		}
+		for _, id := range later.due(began) {
+			list[id] = d.replicas.of(id)
+		}
+		seen = now
+		var word leaderWord
+		for id, x := range list {
+			err := d.followReplica(id, x, &word)
+			later.note(id, time.Now(), err)
+			if err != nil && d.ctx.Err() == nil {
 				d.log.WithError(err).WithField("object", id).Debug("a replica is not yet as the cluster wants it")
-				again = true
 			}
 		}
 		if !d.rest(max(leastRest, 4*time.Since(began))) {
 			return
 		}
-		if again {
-			if !d.rest(enterAgain) {
-				return
-			}
-			continue
-		}
+		next := time.NewTimer(later.next(time.Now()))
 		select {
 		case <-d.ctx.Done():
+			next.Stop()
 			return
 		case <-changed:
 		case <-d.replicas.noted:
+		case <-next.C:
+		}
+		next.Stop()
+	}
+}
+
+// putOff are replicas that are looked at again later, and when.
+type putOff map[object.ID]putOffOne
+
+type putOffOne struct {
+	at    time.Time
+	pause time.Duration
+}
+
+// Pauses of what was put off.
+const (
+	mostPutOff = 30 * time.Second // between two looks at one that the leader says otherwise of
+	noPutOff   = time.Hour        // where none is
+)
+
+// note puts one off, longer each time where the leader says otherwise: nothing may change for days. nil: it is done.
+func (p putOff) note(id object.ID, now time.Time, err error) {
+	switch x := p[id]; {
+	case err == nil:
+		delete(p, id)
+	case errors.Is(err, errUnsure):
+		x.pause = min(max(2*x.pause, enterAgain), mostPutOff)
+		p[id] = putOffOne{now.Add(x.pause), x.pause}
+	default:
+		p[id] = putOffOne{now.Add(enterAgain), 0}
+	}
+}
+
+// due lists those whose time has come.
+func (p putOff) due(now time.Time) (list []object.ID) {
+	for id, x := range p {
+		if !now.Before(x.at) {
+			list = append(list, id)
 		}
 	}
+	return list
+}
+
+// hasten makes all due: nodes have come or gone.
+func (p putOff) hasten() {
+	for id := range p {
+		p[id] = putOffOne{}
+	}
+}
+
+// next is how long until the first is due.
+func (p putOff) next(now time.Time) time.Duration {
+	next := noPutOff
+	for _, x := range p {
+		next = min(next, x.at.Sub(now))
+	}
+	return next
+}
+
+// wordLasts is of how many objects one answer of the leader is believed.
+const wordLasts = 64
+
+// leaderWord is one look's question to the leader how far its metadata goes. Where it does not answer, all that is left
+// waits for the next look.
+type leaderWord struct {
+	uses int
+	err  error
+}
+
+// ask waits until this node's copy of the metadata shows what the leader's did a moment ago.
+func (w *leaderWord) ask(d *Daemon) error {
+	if w.err == nil && w.uses%wordLasts == 0 {
+		ctx, cancel := context.WithTimeout(d.ctx, proposeTime)
+		defer cancel()
+		d.at("asks how far the leader is")
+		w.err = d.meta.now.Load().read(ctx, func(*fsm.State) {})
+	}
+	w.uses++
+	return w.err
 }
 
 // rest waits; false: the daemon ends.
@@ -293,13 +383,15 @@ func (d *Daemon) rest(t time.Duration) bool {
 }
 
 // followReplica does what the metadata asks of one.
-func (d *Daemon) followReplica(id object.ID, x ownedReplica) error {
+func (d *Daemon) followReplica(id object.ID, x ownedReplica, word *leaderWord) error {
 	if d.meta.now.Load().leaving.Load() {
 		return errLeaving
 	}
+	d.at("looks at a replica")
 	listed, published, deleted := d.replicaState(id)
 	switch {
 	case published && listed:
+		d.at("finds a replica listed")
 		return nil
 	case deleted && listed:
 		if err := d.dropReplica(x.tenant, id); err != nil {
@@ -309,9 +401,10 @@ func (d *Daemon) followReplica(id object.ID, x ownedReplica) error {
 			return err
 		}
 	case published: // it is to be on other nodes only: nothing is deleted on the word of metadata that may be behind
-		if current, err := d.isUnlisted(id); err != nil {
+		if err := word.ask(d); err != nil {
 			return err
-		} else if !current {
+		}
+		if !d.isUnlisted(id) {
 			return errUnsure
 		}
 		if err := d.dropReplica(x.tenant, id); err != nil {
@@ -340,16 +433,14 @@ func (d *Daemon) replicaState(id object.ID) (listed, published, deleted bool) {
 	return listed, published, deleted
 }
 
-// isUnlisted asks the cluster's leader whether an object is published, has a replica elsewhere, and none here.
-func (d *Daemon) isUnlisted(id object.ID) (is bool, err error) {
-	ctx, cancel := context.WithTimeout(d.ctx, proposeTime)
-	defer cancel()
-	err = d.meta.now.Load().read(ctx, func(s *fsm.State) {
+// isUnlisted reports whether an object is published, has a replica elsewhere, and none here.
+func (d *Daemon) isUnlisted(id object.ID) (is bool) {
+	d.meta.raft.View(func(s *fsm.State) {
 		o, ok := s.Object(fsm.UUID(id))
 		n, member := s.Node(d.meta.node)
 		is = ok && member && n.Incarnation == d.meta.incarnation && !d.isHere(o) && len(runningReplicas(s, o)) > 0
 	})
-	return is, err
+	return is
 }
 
 // runningReplicas gives those whose nodes run the incarnation that made them, as far as the cluster knows.

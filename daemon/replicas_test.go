@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -461,4 +462,85 @@ func TestReplicaAtAFullNode(t *testing.T) {
 		t.Fatalf("%+v", s)
 	}
 	x.whole(1, id, want)
+}
+
+// TestReplicasWhoseNodesAreAway: what a node has of objects that no running node is listed for stays, and is looked at
+// ever less often. That has the other replicas not looked at again, and one question to the leader serves many.
+func TestReplicasWhoseNodesAreAway(t *testing.T) {
+	var counts sync.Mutex
+	steps := map[string]int{}
+	count := func(step string) int { counts.Lock(); defer counts.Unlock(); return steps[step] }
+	x := &clusterOf{t: t, ns: newNodes(t)}
+	d := x.ns.startWith(aNode(t, "n0"), func(d *Daemon) {
+		d.at = func(step string) { counts.Lock(); defer counts.Unlock(); steps[step]++ }
+	})
+	x.all, x.conns = append(x.all, d), append(x.conns, dial(t, d.cfg))
+	tenant, far := fmt.Sprint("uid:", os.Getuid()), fsm.Node{ID: fsm.UUID{7}, Name: "far", Incarnation: fsm.UUID{1}}
+	propose := func(cmd fsm.Command) uint64 {
+		t.Helper()
+		r, err := d.propose(cmd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Epoch
+	}
+	far.Epoch = propose(&fsm.PutNode{Node: far})
+	const settled, away = 20, 30
+	var lost []object.ID
+	for i := range away {
+		o := fsm.Object{ID: fsm.UUID{8, byte(i)}, Name: fmt.Sprint("away", i), Tenant: tenant, SizeBytes: 1,
+			Class:    uint8(object.Named),
+			Replicas: []fsm.Replica{{Node: far.ID, Incarnation: far.Incarnation}}}
+		propose(&fsm.Publish{Object: o})
+		lost = append(lost, object.ID(o.ID))
+	}
+	far.Incarnation = fsm.UUID{2} // it has started anew, with nothing
+	propose(&fsm.PutNode{Node: far})
+	for i := range settled {
+		d.replicas.note(x.put(0, fmt.Sprint("here", i), noise(uint64(i), 100), client.CreateOptions{}), tenant, false)
+	}
+	for _, id := range lost {
+		d.replicas.note(id, tenant, true)
+	}
+	await.Until(t, "those whose nodes are away are looked at again and again", func() bool {
+		return count("looks at a replica")-count("finds a replica listed") >= 4*away
+	})
+	listed, asks := count("finds a replica listed"), count("asks how far the leader is")
+	if listed > 2*settled || asks > away {
+		t.Errorf("%d looks at %d replicas that are as they should be, %d questions to the leader of %d others", listed,
+			settled, asks, away)
+	}
+	for _, id := range lost {
+		if d.replicas.of(id).tenant == "" {
+			t.Errorf("object %s is forgotten", id)
+		}
+	}
+}
+
+// TestPutOff: what the leader says otherwise of is looked at ever less often, what failed each second, and all at once
+// when a node comes or goes.
+func TestPutOff(t *testing.T) {
+	unsure, failed, now := object.ID{1}, object.ID{2}, time.Unix(0, 0)
+	p := putOff{}
+	p.note(unsure, now, errUnsure)
+	p.note(failed, now, object.ErrBusy)
+	looks := map[object.ID]int{}
+	for end := now.Add(10 * time.Minute); now.Before(end); now = now.Add(p.next(now)) {
+		for _, id := range p.due(now) {
+			looks[id]++
+			p.note(id, now, map[object.ID]error{unsure: errUnsure, failed: object.ErrBusy}[id])
+		}
+	}
+	if looks[unsure] < 20 || looks[unsure] > 25 || looks[failed] < 590 {
+		t.Errorf("%d and %d looks in 10 minutes", looks[unsure], looks[failed])
+	}
+	p.hasten()
+	if list := p.due(now); len(list) != 2 {
+		t.Errorf("%v are due after a node came", list)
+	}
+	p.note(unsure, now, nil)
+	p.note(failed, now, nil)
+	if list := p.due(now.Add(time.Hour)); len(list) > 0 || p.next(now) != noPutOff {
+		t.Errorf("%v are put off, and all is done", list)
+	}
 }
