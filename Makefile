@@ -22,8 +22,8 @@ RACE := ./store/... ./ipc/... ./client/... ./cluster/... ./daemon/... ./forwardi
 # Their tests that run without it too, and where these are: those that -short makes shorter, and those that measure what
 # the detector changes. A test of tools/archtest compares both lists with the tests.
 UNRACED := TestBothSidesAtOnce|TestCopyNowAllocatesNothing|TestDaemonKilledAtRandom|TestDamage|\
-  TestEachCallOfAStoresLifeFails|TestFullDiskStopsChangesAlone|TestHotPathDoesNotAllocate|TestIndexModel|\
-  TestIndexUnderFire|TestKernelReadsAndWrites|TestKilledInTheHandover|TestKilledIndexClients|\
+  TestEachCallOfAStoresLifeFails|TestFullDiskStopsChangesAlone|TestGoPage|TestHotPathDoesNotAllocate|\
+  TestIndexModel|TestIndexUnderFire|TestKernelReadsAndWrites|TestKilledInTheHandover|TestKilledIndexClients|\
   TestManyConnectionsCostLittle|TestNoSystemCall|TestNothingIsAllocatedAFrame|TestRandomProgramsSeeOneMemory|\
   TestRiot|TestScale|TestSettingAllocatesNothing|TestSteadyGetAllocatesNothing|TestUnreadListsCostLittle|TestWorld
 UNRACED_IN := ./store ./store/index ./ipc ./client ./cluster/raftnode ./daemon ./daemon/frontdoor \

@@ -38,7 +38,7 @@ func (c *Conn) NewUpload(size uint64, o CreateOptions) (*Upload, error) {
 		flags = wire.CreateSummed
 	}
 	k, err := c.roundTrip(context.Background(), wire.Upload, &wire.CreateWithRequest{
-		CreateRequest: wire.CreateRequest{SizeBytes: size, Class: o.Class, Flags: flags, Name: o.Name, Meta: o.Meta},
+		CreateRequest: wire.CreateRequest{SizeBytes: size, Class: o.class(), Flags: flags, Name: o.Name, Meta: o.Meta},
 		TTLMS:         uint64(max(o.TTL.Milliseconds(), 0)), Labels: o.Labels,
 	})
 	if err != nil {

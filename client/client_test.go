@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 		run()
 		return
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(withNode{m})
 }
 
 // backend is a daemon without sessions to speak of.
@@ -426,4 +426,33 @@ func (b *backend) EachSession(frontdoor.Peer, string, func(any, string) bool) er
 func (b *backend) SessionAway(uint64, time.Time, string)                            {}
 func (b *backend) ResumeWorker(_, _ uint64, lanes []int) ([][32]byte, error) {
 	return make([][32]byte, len(lanes)), nil
+}
+
+// TestWhatKeepsAnObject: with a name it stays, and with a TTL it has that class, unless the options say otherwise.
+func TestWhatKeepsAnObject(t *testing.T) {
+	n := startNode(t, store.Options{})
+	a, b := n.dial(t), n.dial(t)
+	for i, c := range []struct {
+		o     client.CreateOptions
+		class object.Class
+		stays bool
+	}{
+		{client.CreateOptions{}, object.Ephemeral, false},
+		{client.CreateOptions{Name: "named"}, object.Named, true},
+		{client.CreateOptions{Name: "ephemeral", EphemeralName: true}, object.Ephemeral, false},
+		{client.CreateOptions{TTL: time.Hour}, object.TTL, true},
+		{client.CreateOptions{Name: "ttl", TTL: time.Hour}, object.TTL, true},
+		{client.CreateOptions{Name: "both", Class: object.Named}, object.Named, true},
+	} {
+		o := must(a.Put([]byte("x"), c.o))(t)
+		info := must(o.Info())(t)
+		if o.Class() != c.class || info.Class != c.class {
+			t.Errorf("%d: class %v here, %v at the daemon, want %v", i, o.Class(), info.Class, c.class)
+		}
+		o.Release()
+		a.Stat(o.ID()) // the release went before it
+		if _, err := b.Stat(o.ID()); (err == nil) != c.stays {
+			t.Errorf("%d: after the release: %v", i, err)
+		}
+	}
 }

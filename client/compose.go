@@ -18,7 +18,7 @@ func (c *Conn) Compose(members []object.Member, o CreateOptions) (*Object, error
 		return nil, fmt.Errorf("%w: a composite of %d members: want 1 to %d", object.ErrInvalid, len(members),
 			object.MaxMembers)
 	}
-	m := wire.ComposeRequest{Class: o.Class, Name: o.Name, Meta: o.Meta, TTLMS: uint64(max(o.TTL.Milliseconds(), 0)),
+	m := wire.ComposeRequest{Class: o.class(), Name: o.Name, Meta: o.Meta, TTLMS: uint64(max(o.TTL.Milliseconds(), 0)),
 		Labels: o.Labels, Members: members}
 	k, err := c.roundTrip(context.Background(), wire.Compose, &m)
 	if err != nil {
@@ -29,7 +29,7 @@ func (c *Conn) Compose(members []object.Member, o CreateOptions) (*Object, error
 	if err := id.Decode(k.payload); err != nil {
 		return nil, err
 	}
-	composed := &Object{c: c, id: id.ID, class: o.Class, meta: o.Meta}
+	composed := &Object{c: c, id: id.ID, class: o.class(), meta: o.Meta}
 	if !c.hold(composed, k.gen) {
 		return nil, errOtherLife
 	}

@@ -109,9 +109,9 @@ func (c *Conn) CreateDevice(device object.Device, size uint64, o CreateOptions) 
 	if o.Own || o.Checksum || o.Shared || o.Strict {
 		return nil, fmt.Errorf("%w: Own, Checksum, Shared or Strict in the memory of a GPU", object.ErrUnsupported)
 	}
-	b := &DeviceBuffer{c: c, size: size, class: o.Class, meta: o.Meta}
+	b := &DeviceBuffer{c: c, size: size, class: o.class(), meta: o.Meta}
 	k, m, err := c.askDevice(wire.CreateDevice, &wire.CreateDeviceRequest{SizeBytes: size, Device: device,
-		Class: o.Class, Name: o.Name, Meta: o.Meta, TTLMS: uint64(max(o.TTL.Milliseconds(), 0)), Labels: o.Labels})
+		Class: o.class(), Name: o.Name, Meta: o.Meta, TTLMS: uint64(max(o.TTL.Milliseconds(), 0)), Labels: o.Labels})
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ import (
 // CreateOptions says what an object is to be. The zero value is an ephemeral object without a name.
 type CreateOptions struct {
 	Name   string            // bound when the object is sealed; "" = none
-	Class  object.Class      // Named: the name keeps the object until Delete
+	Class  object.Class      // Ephemeral, the zero value: TTL with a TTL, else Named with a name
 	TTL    time.Duration     // class TTL: how long from Seal on; whole milliseconds
 	Labels map[string]string // ≤ object.MaxLabels; for List
 	Meta   []byte            // opaque, ≤ object.MaxMetaBytes; tensors: see ipc/PROTOCOL.md
@@ -26,6 +26,21 @@ type CreateOptions struct {
 	Checksum bool
 	Shared   bool // other processes of the tenant may fill it, too (Fill); implies Own
 	Strict   bool // seal so that nobody can write any more, this process neither. Implies Own
+	// with class Ephemeral: the name finds the object, but does not keep it
+	EphemeralName bool
+}
+
+// class is the life-time that the options come to.
+func (o *CreateOptions) class() object.Class {
+	switch {
+	case o.Class != object.Ephemeral:
+		return o.Class
+	case o.TTL != 0:
+		return object.TTL
+	case o.Name != "" && !o.EphemeralName:
+		return object.Named
+	}
+	return object.Ephemeral
 }
 
 // Buffer is an object that this process fills. Not safe for concurrent Seal and Abort.
@@ -55,7 +70,7 @@ func (c *Conn) Create(size uint64, o CreateOptions) (*Buffer, error) {
 	if err := c.notShared("create"); err != nil {
 		return nil, err
 	}
-	m := wire.CreateRequest{SizeBytes: size, Class: o.Class, Name: o.Name, Meta: o.Meta}
+	m := wire.CreateRequest{SizeBytes: size, Class: o.class(), Name: o.Name, Meta: o.Meta}
 	if o.Own || o.Strict || o.Shared {
 		m.Flags = wire.CreateOwn
 	}
@@ -70,7 +85,7 @@ func (c *Conn) Create(size uint64, o CreateOptions) (*Buffer, error) {
 		kind, ask = wire.CreateWith,
 			&wire.CreateWithRequest{CreateRequest: m, TTLMS: uint64(max(o.TTL.Milliseconds(), 0)), Labels: o.Labels}
 	}
-	plain := kind == wire.Create && m.Flags == 0 && o.Class == object.Ephemeral && o.Name == "" && len(o.Meta) == 0 &&
+	plain := kind == wire.Create && m.Flags == 0 && m.Class == object.Ephemeral && o.Name == "" && len(o.Meta) == 0 &&
 		size <= spareMaxBytes
 	k, err := c.takeSpare(size, plain)
 	if k == nil {
@@ -84,7 +99,7 @@ func (c *Conn) Create(size uint64, o CreateOptions) (*Buffer, error) {
 	}
 	defer k.recycle()
 	b := &Buffer{c: c, id: k.create.ID, view: k.view, off: k.create.Ref.Offset, size: size, strict: o.Strict,
-		meta: o.Meta, class: o.Class, gen: k.gen}
+		meta: o.Meta, class: m.Class, gen: k.gen}
 	b.whole = m.Flags&wire.CreateOwn != 0
 	c.beginFilling(b.view)
 	b.spareNext = plain && c.repeats(size)
@@ -210,7 +225,7 @@ func (b *Buffer) Abort() error {
 // Put stores a copy of data as a sealed object. The caller must Release it.
 func (c *Conn) Put(data []byte, o CreateOptions) (*Object, error) {
 	obj, err := c.putOnce(data, o)
-	if err != nil && o.Name == "" && o.Class == object.Ephemeral && errors.Is(err, ErrDisconnected) &&
+	if err != nil && o.Name == "" && o.class() == object.Ephemeral && errors.Is(err, ErrDisconnected) &&
 		c.revival.dial != nil && c.revive(context.Background()) == nil {
 		return c.putOnce(data, o) // if the first one was sealed nobody knows it
 	}

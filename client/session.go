@@ -184,7 +184,7 @@ func (s *Segment) Publish(size uint64, o CreateOptions, replace bool) (object.ID
 		return object.ID{}, fmt.Errorf("%w: segment %d is freed or published already", object.ErrInvalid, s.ID)
 	}
 	k, err := s.c.roundTrip(context.Background(), wire.PublishSegment, &wire.PublishSegmentRequest{
-		Segment: s.ID, SizeBytes: size, Class: o.Class, Replace: replace, Name: o.Name, Meta: o.Meta,
+		Segment: s.ID, SizeBytes: size, Class: o.class(), Replace: replace, Name: o.Name, Meta: o.Meta,
 	})
 	if err != nil {
 		return object.ID{}, err

@@ -25,6 +25,7 @@ type rig struct {
 	rtt, memory       *program
 	c, python         *program    // the C and the Python client, at work
 	small             *program    // Python beside Redis
+	redis             *redis      // the Go client beside it; nil until needed
 	cIndexed          *program    // the C client, through the index
 	native, forwarded *program    // clbench
 	rows              [2]*program // clrows: natively, forwarded

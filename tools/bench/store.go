@@ -102,7 +102,7 @@ func storeBenchmarks(r *rig) []benchmark {
 			v, err := r.python.ask("get")
 			return v, 60000, err
 		}})
-	all = append(all, smallBenchmarks(r)...)
+	all = append(append(all, smallBenchmarks(r)...), redisBenchmarks(r)...)
 	return append(append(all, streamBenchmarks(r)...), scaleBenchmarks(r)...)
 }
 

@@ -163,7 +163,8 @@ func (l *lane) notice() error {
 		}
 	}
 	err := l.retry(func() (err error) {
-		l.mark, err = l.conn.Put(make([]byte, 1), client.CreateOptions{Name: l.markName(l.Life)})
+		l.mark, err = l.conn.Put(make([]byte, 1), client.CreateOptions{Name: l.markName(l.Life),
+			EphemeralName: true})
 		return err
 	})
 	// it was there, and the daemon handed over before it answered; it ends with this connection
