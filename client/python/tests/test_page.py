@@ -1,5 +1,7 @@
-"""docs/PYTHON.md: each section is run as a program, and prints what the page says."""
+"""docs/PYTHON.md and docs/notebook.ipynb: each section is run as a program, the cells are run in one program, and they
+print what is written there."""
 
+import json
 import os
 import re
 import subprocess
@@ -10,6 +12,7 @@ import unittest
 from .test_daemon import WithDaemon
 
 PAGE = os.environ.get("PYTHON_PAGE") or os.path.join(os.path.dirname(__file__), "..", "..", "..", "docs", "PYTHON.md")
+NOTEBOOK = os.path.join(os.path.dirname(PAGE), "notebook.ipynb")
 OPTIONAL = ("numpy", "pandas", "pyarrow", "torch")
 
 
@@ -33,23 +36,51 @@ def lacks(program):
     return have.stdout.split()
 
 
+def cells():
+    """The notebook's cells of code: source, what it prints."""
+    with open(NOTEBOOK, encoding="utf-8") as f:
+        notebook = json.load(f)
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            printed = "".join("".join(o["text"]) for o in cell["outputs"] if o["name"] == "stdout")
+            yield "".join(cell["source"]), printed
+
+
 class Page(WithDaemon):
-    def test_sections(self):
-        ran = 0
+    def run_program(self, folder, program):
+        """Runs a program in a folder of its own. Returns what it printed; its failure is the test's."""
         package = os.path.dirname(os.path.dirname(sys.modules["tendril"].__file__))
         env = dict(os.environ, TENDRIL_SOCKET=self.daemon.socket, PYTHONPATH=package, PYTHONWARNINGS="ignore")
+        path = os.path.join(folder, "section.py")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(program)
+        done = subprocess.run([sys.executable, path], env=env, cwd=folder, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, universal_newlines=True)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done.stdout
+
+    def test_notebook(self):
+        program, prints = [], []
+        for source, printed in cells():
+            missing = lacks(source)
+            if missing:
+                sys.stderr.write("docs/notebook.ipynb: a cell is not run without %s\n" % ", ".join(missing))
+                continue
+            program.append(source + '\nprint("-- end of cell", flush=True)')
+            prints.append(printed)
+        with tempfile.TemporaryDirectory() as folder:
+            got = self.run_program(folder, "\n".join(program)).split("-- end of cell\n")
+        self.assertEqual(got, prints + [""])
+
+    def test_sections(self):
+        ran = 0
         for title, program, prints in sections():
             missing = lacks(program)
             if missing:
                 sys.stderr.write("docs/PYTHON.md, %s: not run without %s\n" % (title, ", ".join(missing)))
                 continue
             with self.subTest(title), tempfile.TemporaryDirectory() as folder:
-                path = os.path.join(folder, "section.py")
-                with open(path, "w", encoding="utf-8") as f:
-                    f.write(program)
-                done = subprocess.run([sys.executable, path], env=env, cwd=folder, stdout=subprocess.PIPE,
-                                      stderr=subprocess.PIPE, universal_newlines=True)
-                self.assertEqual((done.returncode, done.stdout), (0, prints), done.stderr)
+                self.assertEqual(self.run_program(folder, program), prints)
                 ran += 1
         self.assertGreater(ran, 5)
 
