@@ -181,3 +181,20 @@ func tokenIDs(conn *client.Conn) iter.Seq2[object.ID, error] {
 		}
 	}
 }
+
+// decoded gives what a listing of JSON values describes.
+func decoded[T any](seq iter.Seq2[json.RawMessage, error], what string) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for raw, err := range seq {
+			var item T
+			if err == nil {
+				if err = json.Unmarshal(raw, &item); err != nil {
+					err = fmt.Errorf("the daemon's list of %s: %w", what, err)
+				}
+			}
+			if !yield(item, err) || err != nil {
+				return
+			}
+		}
+	}
+}

@@ -19,13 +19,6 @@ import (
 	"tendril/store/object"
 )
 
-// The states of a finding.
-const (
-	good    = "ok"
-	notable = "warn" // it works, and not as well as it could
-	faulty  = "bad"
-)
-
 // finding is one thing that the doctor looked at.
 type finding struct {
 	Check string `json:"check"`

@@ -7,8 +7,11 @@ import (
 	"io"
 	"io/fs"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/spf13/cobra"
 
 	"tendril/client"
 	"tendril/ipc"
@@ -203,4 +206,22 @@ func classify(err error) (code int, step string) {
 		return exitFailure, "Use the daemon, the command and the library of the same build."
 	}
 	return exitFailure, ""
+}
+
+// exitCode is an exit code of a program that needs no words of ours.
+type exitCode int
+
+func (e exitCode) Error() string { return "the program ended with exit code " + strconv.Itoa(int(e)) }
+
+// lineError is a usageError of one command, whose usage line says how it is written.
+type lineError struct {
+	cmd *cobra.Command
+	error
+}
+
+func (e lineError) Unwrap() error { return e.error }
+
+// step says how the command is written.
+func (e lineError) step() string {
+	return fmt.Sprintf("Usage: %s\nSee %s --help.", e.cmd.UseLine(), e.cmd.CommandPath())
 }

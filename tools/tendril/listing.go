@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"encoding/json"
-	"fmt"
 	"io"
 	"iter"
 	"strings"
@@ -71,21 +70,4 @@ func listTable[T any](w io.Writer, s screen, seq iter.Seq2[T, error], head strin
 		}
 	}
 	return n, firstError(t.print(rows), t.end())
-}
-
-// decoded gives what a listing of JSON values describes.
-func decoded[T any](seq iter.Seq2[json.RawMessage, error], what string) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		for raw, err := range seq {
-			var item T
-			if err == nil {
-				if err = json.Unmarshal(raw, &item); err != nil {
-					err = fmt.Errorf("the daemon's list of %s: %w", what, err)
-				}
-			}
-			if !yield(item, err) || err != nil {
-				return
-			}
-		}
-	}
 }

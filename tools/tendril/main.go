@@ -15,9 +15,6 @@ import (
 	"tendril/forwarding/stacks"
 )
 
-// version is stamped by the build (Makefile); the driver library is stamped with the same.
-var version = "dev"
-
 func main() {
 	if dir := os.Getenv(stacks.Variable); dir != "" {
 		stacks.OnQuit(dir) // for as long as the process is

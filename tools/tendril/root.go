@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"os"
 	"regexp"
 	"strings"
 
@@ -11,16 +9,6 @@ import (
 
 	"tendril/ipc"
 )
-
-// cli is one run of the command line.
-type cli struct {
-	term    terminal
-	socket  string   // --socket
-	servers []string // --server
-	json    bool     // --json
-
-	quietBuild bool // that a daemon is of another build has been said, or is said elsewhere
-}
 
 // run executes one command line and returns its exit code.
 func run(ctx context.Context, t terminal, args []string) int {
@@ -101,35 +89,4 @@ func (c *cli) root() *cobra.Command {
 	c.completeArguments(root)
 	fitHelp(root, c.term.screen.columns)
 	return root
-}
-
-// serverList is which other machines are asked: --server, else TENDRIL_SERVER (commas between them) unless a socket is
-// named.
-func (c *cli) serverList() ([]string, error) {
-	list := c.servers
-	if len(list) == 0 && c.socket == "" {
-		list = strings.FieldsFunc(os.Getenv("TENDRIL_SERVER"), func(r rune) bool { return r == ',' })
-	}
-	if len(c.servers) > 0 && c.socket != "" {
-		return nil, usagef("use --server or --socket: one or the other")
-	}
-	for _, s := range list {
-		if s == "" || strings.ContainsAny(s, ", \t\n") {
-			return nil, usagef("--server %q: want HOST:PORT, ssh://USER@HOST, local, or the path of a socket", s)
-		}
-	}
-	return list, nil
-}
-
-// jsonFlag gives a listing its --json.
-func (c *cli) jsonFlag(cmd *cobra.Command) *cobra.Command {
-	cmd.Flags().BoolVar(&c.json, "json", false, "print JSON")
-	return cmd
-}
-
-// printJSON writes v as indented JSON.
-func (c *cli) printJSON(v any) error {
-	enc := json.NewEncoder(c.term.out)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
 }

@@ -81,3 +81,10 @@ func stateInk(state string) *color.Color {
 	}
 	return nil
 }
+
+// The states of what doctor found.
+const (
+	good    = "ok"
+	notable = "warn" // it works, and not as well as it could
+	faulty  = "bad"
+)

@@ -292,12 +292,3 @@ func fallbackRows(s daemon.Status) (rows [][]string) {
 	}
 	return rows
 }
-
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}

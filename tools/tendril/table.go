@@ -245,3 +245,13 @@ func hanging(w io.Writer, s screen, before string, ink *color.Color, text string
 	}
 	return nil
 }
+
+// firstError returns the first error that is not nil.
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -213,8 +212,3 @@ func childExit(p *os.ProcessState) error {
 	}
 	return nil
 }
-
-// exitCode is an exit code of a program that needs no words of ours.
-type exitCode int
-
-func (e exitCode) Error() string { return "the program ended with exit code " + strconv.Itoa(int(e)) }

@@ -9,19 +9,6 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// lineError is a usageError of one command, whose usage line says how it is written.
-type lineError struct {
-	cmd *cobra.Command
-	error
-}
-
-func (e lineError) Unwrap() error { return e.error }
-
-// step says how the command is written.
-func (e lineError) step() string {
-	return fmt.Sprintf("Usage: %s\nSee %s --help.", e.cmd.UseLine(), e.cmd.CommandPath())
-}
-
 // sayUsage has the commands of a tree say in our words how they are written, in place of the library's; and a command
 // that only holds others refuse one that it does not have, which otherwise would print the help and be good.
 func sayUsage(cmd *cobra.Command) {
