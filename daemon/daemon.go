@@ -8,9 +8,9 @@
 // Trust: the configuration is the administrator's; credentials come from the kernel; whatever clients, probes and
 // workers send is checked where it arrives (daemon/frontdoor, daemon/workers) and in sessions.go.
 //
-// Locks: Daemon.opening before the front door's, publications.mu before the store's, metadata.moving before
-// metadata.gate (docs/design/locks.md); each other mutex here is a leaf. What no mutex guards is set by the steps
-// before the front door opens and not altered afterwards.
+// Locks: Daemon.opening before the front door's, publications.mu and follows.mu before the store's, and
+// metadata.moving before metadata.gate (docs/design/locks.md); each other mutex here is a leaf. What no mutex guards is
+// set by the steps before the front door opens and not altered afterwards.
 package daemon
 
 import (
@@ -90,6 +90,7 @@ type Daemon struct {
 	transferRate   *transfer.Rate     // nil: as fast as it goes
 	pages          pageKeys
 	past           pastHour
+	follows        follows
 	inspect        atomic.Pointer[inspect.Server] // nil until its step; the front door may be asked before
 	door           atomic.Pointer[frontdoor.Server]
 	dialNode       nodeDial
@@ -168,7 +169,7 @@ func (d *Daemon) steps() []step {
 		{"front door", d.openDoor, d.closeDoor},
 		{"front door for other machines", d.openRemoteDoor, nil}, // closes with the front door
 		{"history", d.startHistory, nil},
-		{"inspection", d.openInspect, func() error { return d.inspect.Load().Close() }},
+		{"inspection", d.openInspect, d.closeInspect},
 		{"sessions", d.letIn, func() error { d.cancel(); d.sessions.stop(); return nil }},
 		{"keeper", func() error { return nil }, func() error { d.keeper.Close(); return nil }}, // ends who waits for it
 		{"leadership", func() error { return nil }, d.yield},                                   // while it can still vote

@@ -110,6 +110,13 @@ func (d *Daemon) openInspectAt(tcp string) error {
 	return err
 }
 
+// closeInspect ends inspection, and then what follows changes for it: their context has ended.
+func (d *Daemon) closeInspect() error {
+	err := d.inspect.Load().Close()
+	d.follows.goes.Wait()
+	return err
+}
+
 // bearer says who shows a secret over TCP: a page's key, or a token of role metrics. A token that this node does not
 // know yet is refused: strangers' guesses are not carried to the leader.
 func (d *Daemon) bearer(text string) (v inspect.Viewer, ok bool) {

@@ -86,6 +86,9 @@ func TestAnswersFitTheirDocument(t *testing.T) {
 	}
 	checked := 0
 	for path, entry := range document["paths"].(map[string]any) {
+		if path == "/v1/events" {
+			continue // TestEventsOverHTTP
+		}
 		good := entry.(map[string]any)["get"].(map[string]any)["responses"].(map[string]any)["200"].(map[string]any)
 		status, body, _ := asked(t, d, strings.ReplaceAll(path, "{id}", o.ID().String()), secret)
 		if status != http.StatusOK {

@@ -36,13 +36,15 @@ type route struct {
 	sieved bool   // takes state and tenant
 	of     any    // the zero value of what it answers, or of one of a list; nil: no JSON
 	listed bool   // a list of those
+	stream bool   // of server-sent events, whose data are those
 	answer func(s *Server, v Viewer, q query) (any, error)
 }
 
 // query is what a request says besides its path's pattern.
 type query struct {
 	Page
-	id object.ID
+	id    object.ID
+	place string // of a stream: behind which to go on
 }
 
 // routes is the table, made once a process and never changed.
@@ -99,6 +101,11 @@ var routes = []route{
 		answer: func(s *Server, v Viewer, _ query) (any, error) { return items(s.opts.Source.Settings(v)) }},
 	{path: "/v1/history", what: "Samples of the last hour.", of: History{},
 		answer: func(s *Server, v Viewer, _ query) (any, error) { return s.opts.Source.History(v) }},
+	{path: "/v1/events", what: "Server-sent events: what changes, until the client or the daemon ends.", of: Event{},
+		stream: true, answer: func(s *Server, v Viewer, q query) (any, error) {
+			reader, done, err := s.opts.Source.Changes(v, q.place)
+			return following{reader, done}, err
+		}},
 	{path: "/v1/openapi.json", what: "This document.", open: true,
 		answer: func(s *Server, _ Viewer, _ query) (any, error) { return s.document, nil }},
 	{path: "/metrics", what: "Samples for Prometheus, text format 0.0.4.", scrape: true,
@@ -232,7 +239,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, d *door) {
 			"prefix begins a name; state and tenant are of objects: /v1/openapi.json says what a path takes")
 		return
 	}
-	s.reply(ctx, r, viewer, query{page, id})
+	s.reply(ctx, r, viewer, query{page, id, string(ctx.Request.Header.Peek("Last-Event-ID"))})
 }
 
 // find gives the row of a path, and the object that the path names.
@@ -336,6 +343,10 @@ func readPage(args *fasthttp.Args, r *route) (Page, error) {
 
 // reply asks the source and writes the answer.
 func (s *Server) reply(ctx *fasthttp.RequestCtx, r *route, v Viewer, q query) {
+	if r.stream && ctx.IsHead() { // which has no body to wait for
+		ctx.SetContentType(eventsType)
+		return
+	}
 	answer, err := r.answer(s, v, q)
 	if err != nil {
 		status, next := statusOf(err)
@@ -355,6 +366,8 @@ func (s *Server) reply(ctx *fasthttp.RequestCtx, r *route, v Viewer, q query) {
 		ctx.SetBodyString(string(a))
 	case opened:
 		a.reply(ctx)
+	case following:
+		a.reply(ctx, s.closing, s.opts.Beat)
 	case health:
 		status := fasthttp.StatusOK
 		if len(a.Waiting) > 0 {
@@ -378,6 +391,8 @@ func statusOf(err error) (int, string) {
 		return fasthttp.StatusConflict, "ask again once it is sealed"
 	case object.ErrInvalid.Code():
 		return fasthttp.StatusBadRequest, "correct the request"
+	case object.ErrQuota.Code(), object.ErrLimit.Code():
+		return fasthttp.StatusTooManyRequests, "end others, or wait until they have ended"
 	case object.ErrBusy.Code(), object.ErrTimeout.Code():
 		return fasthttp.StatusServiceUnavailable, "try again"
 	case object.ErrUnsupported.Code():

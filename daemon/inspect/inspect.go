@@ -66,6 +66,7 @@ type Options struct {
 	Source      Source
 	Log         logrus.FieldLogger // nil = no log
 	ReadTimeout time.Duration      // for a whole request to arrive; 0 = 5 s
+	Beat        time.Duration      // of a stream without events, after which something is written; 0 = 15 s
 }
 
 // Validate names every fault.
@@ -121,6 +122,7 @@ type Server struct {
 	wg       sync.WaitGroup
 	once     sync.Once
 
+	closing  chan struct{}      // closed by Close: streams of events end
 	answered [600]atomic.Uint64 // by status
 }
 
@@ -145,11 +147,15 @@ func Start(opts Options) (*Server, error) {
 	if opts.ReadTimeout == 0 {
 		opts.ReadTimeout = 5 * time.Second
 	}
+	if opts.Beat == 0 {
+		opts.Beat = eventsBeat
+	}
 	if opts.AllowUID == nil {
 		own := uint32(os.Geteuid())
 		opts.AllowUID = func(uid uint32) bool { return uid == 0 || uid == own }
 	}
-	s := &Server{opts: opts, page: buildPage(), index: index(), document: openAPI(), hosts: map[string]bool{}}
+	s := &Server{opts: opts, page: buildPage(), index: index(), document: openAPI(), hosts: map[string]bool{},
+		closing: make(chan struct{})}
 	if err := s.listen(); err != nil {
 		for _, d := range s.doors {
 			d.way.Close()
@@ -268,6 +274,7 @@ func (s *Server) URL(secret string) string {
 // Idempotent.
 func (s *Server) Close() error {
 	s.once.Do(func() {
+		close(s.closing)
 		for _, d := range s.doors {
 			d.way.Close()
 		}

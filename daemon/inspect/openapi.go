@@ -41,7 +41,10 @@ func operation(r route) dict {
 	case r.of != nil:
 		schema = schemaOf(reflect.TypeOf(r.of))
 	}
-	if schema != nil {
+	if schema != nil && r.stream {
+		good["content"] = dict{eventsType: dict{"schema": dict{"type": "string", "contentMediaType": eventsType},
+			"x-data": schema}}
+	} else if schema != nil {
 		good["content"] = dict{"application/json": dict{"schema": schema}}
 	}
 	op := dict{"summary": r.what, "parameters": parameters(r), "responses": dict{"200": good, "default": dict{
@@ -65,6 +68,9 @@ func parameters(r route) []dict {
 	}
 	if strings.HasSuffix(r.path, "/data") {
 		add("header", "Range", "One range of bytes (RFC 9110 §14).", dict{"type": "string"})
+	}
+	if r.stream {
+		add("header", "Last-Event-ID", "The id of the last event that the client has.", dict{"type": "string"})
 	}
 	if r.paged {
 		add("query", "limit", "How many at most.", dict{"type": "integer", "minimum": 1, "maximum": maxLimit,

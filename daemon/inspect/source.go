@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"tendril/cluster/raftnode"
+	"tendril/daemon/changes"
 	"tendril/daemon/leases"
 	"tendril/store/object"
 	"tendril/store/timing"
@@ -80,6 +81,9 @@ type Source interface {
 
 	Object(Viewer, object.ID) (object.Info, error)
 	Open(Viewer, object.ID) (Data, error)
+	// Changes follows what changes from the place on that an earlier Reader gave; "" is now. done lets it go.
+	// Errors: ErrBusy, ErrQuota: too many follow already.
+	Changes(v Viewer, place string) (r *changes.Reader, done func(), err error)
 	Waiting() []string // what the node waits for before it serves clients; strangers may know it
 }
 
@@ -202,6 +206,26 @@ type Link struct {
 	Transfers int     `json:"transfers,omitempty"`        // objects on their way here over it
 
 	Since time.Time `json:"since,omitzero"` // it is up or not
+}
+
+// The kinds of events; changes.Missed is one more.
+const (
+	ObjectEvent  = "object"
+	NameEvent    = "name"
+	SessionEvent = "session"
+	LeaseEvent   = "lease"
+	ClusterEvent = "cluster"
+)
+
+// Event is something that changed: what it is now, or that it is gone.
+type Event struct {
+	Change    string    `json:"change"`         // what became of it; of objects and their names as in tendril watch
+	ID        string    `json:"id,omitempty"`   // of the object, session, lease or node
+	Name      string    `json:"name,omitempty"` // of the object or node; a session's or lease's program
+	Tenant    string    `json:"tenant,omitempty"`
+	SizeBytes uint64    `json:"size_bytes,omitempty"`
+	Look      []string  `json:"look,omitempty"` // where to look for what some events were missed of
+	At        time.Time `json:"at,omitzero"`
 }
 
 // Setting is one line of the configuration in force.

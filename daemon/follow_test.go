@@ -1,0 +1,176 @@
+package daemon
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"tendril/client"
+	"tendril/daemon/frontdoor"
+	"tendril/daemon/inspect"
+	"tendril/daemon/leases"
+	"tendril/store"
+	"tendril/store/object"
+)
+
+// follower is a client of /v1/events.
+type follower struct {
+	t     *testing.T
+	lines *bufio.Scanner
+	leave context.CancelFunc
+	place string // the last id
+	ended bool
+}
+
+func followed(t *testing.T, d *Daemon, secret, place string) (f *follower, status int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	request, err := http.NewRequestWithContext(ctx, "GET", "http://"+d.inspect.Load().Address().String()+"/v1/events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+secret)
+	if place != "" {
+		request.Header.Set("Last-Event-ID", place)
+	}
+	answer, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f = &follower{t: t, lines: bufio.NewScanner(answer.Body), leave: func() { cancel(); answer.Body.Close() }}
+	t.Cleanup(f.leave)
+	if answer.StatusCode == 200 {
+		f.next() // its place
+	}
+	return f, answer.StatusCode
+}
+
+// next gives the kind and data of the next event: "" is a beat or a place; ended is set at the end.
+func (f *follower) next() (kind string, ev inspect.Event) {
+	f.t.Helper()
+	for f.lines.Scan() {
+		name, value, _ := strings.Cut(f.lines.Text(), ": ")
+		switch name {
+		case "id":
+			f.place = value
+		case "event":
+			kind = value
+		case "data":
+			if err := json.Unmarshal([]byte(value), &ev); err != nil {
+				f.t.Fatal(err)
+			}
+		case "":
+			return kind, ev
+		}
+	}
+	if err := f.lines.Err(); err != nil && err != io.EOF {
+		f.t.Errorf("the stream broke off: %v", err)
+	}
+	f.ended = true
+	return "", ev
+}
+
+// until reads events until all that are wanted have come, in any order.
+func (f *follower) until(want ...string) {
+	f.t.Helper()
+	var got []string
+	for len(want) > 0 && !f.ended {
+		kind, ev := f.next()
+		text := fmt.Sprintf("%s %s %s", kind, ev.Change, ev.Name)
+		got = append(got, text)
+		want = slices.DeleteFunc(want, func(w string) bool { return w == text })
+	}
+	if len(want) > 0 {
+		f.t.Errorf("no %q among %q", want, got)
+	}
+}
+
+// Objects, names, sessions and leases are told of as they change, a tenant's to itself and to who sees everything; who
+// comes back misses nothing; the daemon's end ends the streams in order, and nothing stays charged.
+func TestEventsOverHTTP(t *testing.T) {
+	c := aConfig(t)
+	c.HTTP = "127.0.0.1:0"
+	d, stop := serve(t, c)
+	stopped := false
+	defer func() {
+		if !stopped {
+			stop()
+		}
+	}()
+	conn := dial(t, c)
+	defer conn.Close()
+	tenant := conn.Daemon().Tenant
+	own, other := pageKeyOf(t, d, pageKey{tenant: tenant}), pageKeyOf(t, d, pageKey{tenant: "other"})
+	mine, _ := followed(t, d, own, "")
+	others, _ := followed(t, d, other, "")
+	all, _ := followed(t, d, pageKeyOf(t, d, pageKey{tenant: tenant, all: true}), "")
+	_, err := conn.Put([]byte("x"), client.CreateOptions{Name: "first"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine.until("object sealed first")
+	all.until("object sealed first")
+	mine.leave()
+	if err := conn.Rename("first", "second", false); err != nil {
+		t.Fatal(err)
+	}
+	_ = d.sessions.add(&session{peer: frontdoor.Peer{Tenant: tenant, Name: "solver"}, since: time.Now(),
+		cancel: func() {}})
+	if _, err := d.leases.Grant(leases.Request{Tenant: tenant, Devices: []string{"a"}}); err != nil {
+		t.Fatal(err)
+	}
+	back, _ := followed(t, d, own, mine.place)
+	back.until("name unnamed first", "name named second", "session open solver", "lease held ")
+	d.sessions.remove(1)
+	back.until("session gone solver")
+	foreign, err := d.store.Connect(store.Owner{Tenant: "other"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer foreign.Close()
+	h, err := foreign.Create(store.Spec{Class: object.Named, Name: "theirs"})
+	if err == nil {
+		err = foreign.Seal(h.ID, false)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	all.until("object sealed theirs")
+	if kind, ev := others.next(); ev.Name != "theirs" {
+		t.Errorf("another tenant hears of %s %+v", kind, ev)
+	}
+	var leave []func()
+	for i := range maxFollowers {
+		f, status := followed(t, d, other, "")
+		if status != map[bool]int{true: 503, false: 200}[i == maxFollowers-1] {
+			t.Errorf("follower %d: %d", i+2, status)
+		}
+		leave = append(leave, f.leave)
+	}
+	for _, f := range leave {
+		f()
+	}
+	others.leave()
+	all.leave()
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		for !back.ended {
+			back.next()
+		}
+		back.leave()
+	})
+	stopped = true
+	stop()
+	reading.Wait()
+	if n := d.store.Status().RequestBytes; n != 0 {
+		t.Errorf("%d bytes are charged after the end", n)
+	}
+}
