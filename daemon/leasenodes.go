@@ -33,18 +33,70 @@ const (
 	leaseRounds  = 3               // that who does not wait asks, where others ask in the same moment
 )
 
+// Pauses of a lease that waits between two rounds of questions to the nodes. Its place in their lines is kept for
+// leases.Patience. Who waits asks this node more often; what frees devices is seen at once where it is in the metadata,
+// or here.
+const (
+	leastRound = 500 * time.Millisecond
+	mostRound  = 4 * time.Second
+)
+
+// freeMark tells what this node knows to be free from a later time when it may be more.
+type freeMark struct {
+	state       *fsm.State
+	ends, freed uint64
+	answering   int // nodes
+}
+
+func (d *Daemon) freeNow(m *membership) freeMark {
+	x := freeMark{freed: d.leases.Freed(), answering: len(d.othersAnswering(m))}
+	d.meta.raft.View(func(s *fsm.State) { x.state, x.ends = s, s.LeaseEnds() })
+	return x
+}
+
+// round is the last one of a lease that waits.
+type round struct {
+	mark  freeMark // before it
+	until time.Time
+	pause time.Duration
+	err   error // what came of it: who has the devices
+}
+
 // wishes are the leases over nodes that programs of this node wait for, and those whose record is to end.
 type wishes struct {
 	mu     sync.Mutex             // a leaf
 	asked  map[fsm.UUID]time.Time // when last
 	asking map[fsm.UUID]bool      // a request is under way: one at a time for each
+	rounds map[fsm.UUID]round     // of those in asked that found too little
 	ending map[fsm.UUID]bool
 	more   chan struct{} // something is to end; capacity 1
 }
 
 func newWishes() *wishes {
-	return &wishes{asked: map[fsm.UUID]time.Time{}, asking: map[fsm.UUID]bool{}, ending: map[fsm.UUID]bool{},
-		more: make(chan struct{}, 1)}
+	return &wishes{asked: map[fsm.UUID]time.Time{}, asking: map[fsm.UUID]bool{}, rounds: map[fsm.UUID]round{},
+		ending: map[fsm.UUID]bool{}, more: make(chan struct{}, 1)}
+}
+
+// rests gives what came of a lease's last round, where the next one is not due; nil: it is.
+func (w *wishes) rests(id fsm.UUID, now freeMark) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if x, there := w.rounds[id]; there && x.mark == now && time.Now().Before(x.until) {
+		return x.err
+	}
+	return nil
+}
+
+// found notes what came of a round. The pause doubles where nothing had changed before it.
+func (w *wishes) found(id fsm.UUID, before freeMark, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	x := round{mark: before, pause: leastRound, err: err}
+	if last, there := w.rounds[id]; there && last.mark == before {
+		x.pause = min(2*last.pause, mostRound)
+	}
+	x.until = time.Now().Add(x.pause)
+	w.rounds[id] = x
 }
 
 // begin begins a request for a lease, which answered ends; false: one is under way.
@@ -85,6 +137,7 @@ func (w *wishes) done(id fsm.UUID, end bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.asked, id)
+	delete(w.rounds, id)
 	if end {
 		w.ending[id] = true
 		w.look()
@@ -106,6 +159,7 @@ func (w *wishes) due() []fsm.UUID {
 	for id, at := range w.asked {
 		if !w.asking[id] && time.Since(at) > leases.Patience {
 			delete(w.asked, id)
+			delete(w.rounds, id)
 			w.ending[id] = true
 		}
 	}
@@ -136,7 +190,10 @@ func (d *Daemon) leaseOver(p frontdoor.Peer, o *clwire.SessionOptions) (*leases.
 	if err != nil {
 		return nil, fmt.Errorf("a lease over nodes: %w; leases of this node alone (without --nodes) need no other node", err)
 	}
-	wait := o.Lease.Ticket != ""
+	wait, mark := o.Lease.Ticket != "", d.freeNow(m)
+	if err := d.wishes.rests(rec.ID, mark); err != nil {
+		return nil, err
+	}
 	secret := leaseToken()
 	got, err := d.collect(ctx, m, rec, secret, o.Selector, wait)
 	for i := 1; i < leaseRounds && !wait && errors.Is(err, object.ErrBusy); i++ { // others may ask in the same moment
@@ -144,7 +201,9 @@ func (d *Daemon) leaseOver(p frontdoor.Peer, o *clwire.SessionOptions) (*leases.
 		got, err = d.collect(ctx, m, rec, secret, o.Selector, wait)
 	}
 	if err != nil {
-		if !wait || !errors.Is(err, object.ErrBusy) {
+		if wait && errors.Is(err, object.ErrBusy) {
+			d.wishes.found(rec.ID, mark, err)
+		} else {
 			d.wishes.done(rec.ID, true)
 		}
 		return nil, err
@@ -304,6 +363,7 @@ func (d *Daemon) keepAt(ctx context.Context, m *membership, node, lease fsm.UUID
 // TakeDevices implements frontdoor.Nodes.
 func (d *Daemon) TakeDevices(ask wire.TakeDevicesRequest) (reply wire.TakeDevicesReply, err error) {
 	id := fsm.UUID(ask.Lease)
+	d.at("is asked for devices")
 	rec, err := d.awaitLease(id)
 	if err != nil {
 		return reply, err

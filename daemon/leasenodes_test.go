@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -449,4 +450,52 @@ func TestBadLeases(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// A lease that waits does not ask the other nodes each time that its program asks; its place is kept all the same.
+func TestWaitingAsksFewNodes(t *testing.T) {
+	w := newNetwork(t)
+	w.devices = 1
+	var questions atomic.Int64
+	w.at = func(node int, step string) {
+		if node == 1 && step == "is asked for devices" {
+			questions.Add(1)
+		}
+	}
+	x := w.cluster(2)
+	answered(t, x)
+	a, b := x.all[0], x.all[1]
+	joe, err := leaseAt(t, b, clwire.LeaseOptions{Count: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ann := clwire.LeaseOptions{Nodes: true, Count: 2, Ticket: "ann"}
+	bob := clwire.LeaseOptions{Nodes: true, Count: 1, Ticket: "bob"}
+	const asks = 200
+	for range asks {
+		if _, err := leaseAt(t, a, ann); !errors.Is(err, object.ErrBusy) || !strings.Contains(err.Error(), "has one since") {
+			t.Fatalf("ann, who waits: %v", err)
+		}
+	}
+	if n := questions.Load(); n > asks/10 {
+		t.Errorf("%d questions to the other node, where the program asked %d times", n, asks)
+	}
+	joe.close()
+	var first *lessee
+	await.Until(t, "ann has what she waits for, and not bob", func() bool {
+		if got, err := leaseAt(t, a, bob); err == nil {
+			defer got.close()
+			t.Fatal("bob, who came later, has one before ann")
+		}
+		first, err = leaseAt(t, a, ann)
+		return err == nil
+	})
+	first.close()
+	await.Until(t, "bob has one after her", func() bool {
+		got, err := leaseAt(t, a, bob)
+		if err == nil {
+			got.close()
+		}
+		return err == nil
+	})
 }

@@ -20,6 +20,7 @@ type network struct {
 	t        *testing.T
 	voteTime time.Duration // of the nodes
 	devices  int           // that each has, of a driver that is none
+	at       func(node int, step string)
 
 	mu      sync.Mutex
 	nodes   map[string]int // by address
@@ -64,6 +65,9 @@ func (w *network) node(x *clusterOf, i int) {
 	w.mu.Unlock()
 	d := x.ns.startWith(c, func(d *Daemon) {
 		d.dialNode, d.voteTime = w.dial(i), w.voteTime
+		if w.at != nil {
+			d.at = func(step string) { w.at(i, step) }
+		}
 		if w.devices > 0 {
 			d.platforms = fakePlatforms(c.NodeName, w.devices)
 		}

@@ -85,6 +85,7 @@ type State struct {
 	losses      uint64 // since this State was made: see Losses
 
 	leaseChanges uint64 // since this State was made: see LeaseChanges
+	leaseEnds    uint64 // of them: see LeaseEnds
 }
 
 // New makes the empty state.

@@ -151,6 +151,7 @@ func (e *EndLease) apply(s *State, _ int64) Result {
 	}
 	delete(s.leases, e.ID)
 	s.leaseChanges++
+	s.leaseEnds++
 	return done(0)
 }
 
@@ -172,6 +173,7 @@ func (e *EndLeases) apply(s *State, _ int64) Result {
 		if l.Node == e.Node && l.Incarnation == e.Incarnation {
 			delete(s.leases, id)
 			s.leaseChanges++
+			s.leaseEnds++
 		}
 	}
 	return done(0)
@@ -184,6 +186,7 @@ func (s *State) dropLeases(node, now UUID) {
 		if l.Node == node && l.Incarnation != now {
 			delete(s.leases, id)
 			s.leaseChanges++
+			s.leaseEnds++
 			continue
 		}
 		of := func(d LeaseDevice) bool { return d.Node == node }
@@ -192,6 +195,7 @@ func (s *State) dropLeases(node, now UUID) {
 			changed.Devices = slices.DeleteFunc(slices.Clone(l.Devices), of)
 			s.leases[id] = &changed
 			s.leaseChanges++
+			s.leaseEnds++
 		}
 	}
 }
@@ -208,3 +212,6 @@ func (s *State) Lease(id UUID) (Lease, bool) { return find(s.leases, id) }
 
 // LeaseChanges is NodeChanges for leases.
 func (s *State) LeaseChanges() uint64 { return s.leaseChanges }
+
+// LeaseEnds counts the changes that may have made devices free, or places in the line.
+func (s *State) LeaseEnds() uint64 { return s.leaseEnds }

@@ -80,6 +80,7 @@ type Table struct {
 
 	mu     sync.Mutex // guards the rest; a leaf
 	last   uint64
+	freed  uint64 // how often devices, or places in the line, became free
 	leases []*Lease
 	shared map[uint64]*share // by session
 	line   []*waiter
@@ -265,7 +266,16 @@ func (t *Table) dropLocked(l *Lease) bool {
 		return false
 	}
 	t.leases = slices.DeleteFunc(t.leases, func(x *Lease) bool { return x == l })
+	t.freed++
 	return true
+}
+
+// Freed counts how often devices, or places in the line, became free: who found none need not look before it changes.
+func (t *Table) Freed() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.forgetLocked()
+	return t.freed
 }
 
 // Share notes that a session without a lease uses devices from now on, until Leave. ErrBusy: one is leased, or somebody
@@ -299,7 +309,10 @@ func (t *Table) Share(session uint64, tenant string, devices []string) error {
 func (t *Table) Leave(session uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.shared, session)
+	if t.shared[session] != nil {
+		delete(t.shared, session)
+		t.freed++
+	}
 }
 
 // Taken says who has a device for himself, or waits for it; "": a session without a lease may share it.
@@ -325,7 +338,15 @@ func (t *Table) awaitedLocked(device string) string {
 // forgetLocked takes those out of the line who have not asked for long.
 func (t *Table) forgetLocked() {
 	now := t.now()
-	t.line = slices.DeleteFunc(t.line, func(w *waiter) bool { return now.Sub(w.asked) > Patience })
+	t.leaveLocked(func(w *waiter) bool { return now.Sub(w.asked) > Patience })
+}
+
+// leaveLocked takes some out of the line.
+func (t *Table) leaveLocked(gone func(*waiter) bool) {
+	before := len(t.line)
+	if t.line = slices.DeleteFunc(t.line, gone); len(t.line) < before {
+		t.freed++
+	}
 }
 
 // Status is one lease in `tendril leases`, or one who waits.

@@ -71,6 +71,7 @@ func (t *Table) setPartLocked(r Request, devices []string) {
 	case old != nil && (old.uses > 1 || old.home):
 	case len(devices) == 0:
 		t.leases = slices.DeleteFunc(t.leases, func(l *Lease) bool { return l == old })
+		// Not freed: who gives back what it has just taken tells those nothing who were refused before.
 	case old == nil:
 		t.addLocked(r, devices)
 	default:
@@ -111,7 +112,7 @@ func (t *Table) Settle(id string, devices []string) {
 }
 
 func (t *Table) leaveLineLocked(id string) {
-	t.line = slices.DeleteFunc(t.line, func(w *waiter) bool { return w.Ticket == over(id) })
+	t.leaveLocked(func(w *waiter) bool { return w.Ticket == over(id) })
 }
 
 // Open gives the part of a lease that was granted to a program of this node, which may have no device here; the caller
