@@ -36,6 +36,8 @@ type Poller struct {
 	spare []byte        // what connections receive into whose inbox is empty
 	ready shareHeap     // those with connections to be served, the one that had least first
 	clock time.Duration // what the one served last had had by then
+	payer *share        // that of the last Charge
+	other time.Time     // when a connection of another one had its last turn
 }
 
 // served is a connection that is left to the poller, or a socket that listens.
@@ -48,6 +50,7 @@ type served struct {
 	next  *served // behind it in share's queue
 	wants bool    // it stands there; of run's goroutine, as the next
 	shut  bool    // the peer has closed its end, which is yet to be acted on
+	pace  pace    // of a socket that listens
 }
 
 // Turn says what became of a connection's turn.
@@ -57,7 +60,7 @@ const (
 	Served Turn = iota // all that had come was taken in and acted on
 	More               // there is more to act on: the next turn is wanted
 	Leave              // the connection is no longer the poller's
-	Rest               // nothing more for pollerRest
+	Rest               // nothing more for failureRest
 )
 
 // pollerEvents: a look tells of what came since the last one, and not again of all who wait for their turn, which may
@@ -70,7 +73,7 @@ const (
 	pollerBatch = 512                    // connections that one look finds
 	pollerSlice = 10 * time.Microsecond  // how long the poller serves between two looks
 	pollerMost  = 100 * time.Microsecond // what a turn counts at most: one that took longer did not have the processor
-	pollerRest  = 50 * time.Millisecond
+	failureRest = 50 * time.Millisecond
 	// aloneFor is how many requests of one connection, and none of another of its tenant, make it worth a thread of its
 	// own.
 	aloneFor = 64
@@ -130,9 +133,11 @@ func (p *Poller) Serve(a *Accepted, tenant string, step func() Turn, left func()
 }
 
 // Listen has the poller call step whenever somebody waits at a socket that listens, until that gives Leave or the
-// poller is closed. A tenant's time for that is noted with Charge.
-func (p *Poller) Listen(fd int, step func() Turn) error {
-	if !p.add(&served{fd: fd, step: step, left: func() bool { return true }}, "") {
+// poller is closed. A tenant's time for that is noted with Charge. While others are at work, those who linger too, it
+// rests now and then (pace).
+func (p *Poller) Listen(fd int, lingers *Lingers, step func() Turn) error {
+	s := &served{fd: fd, step: step, left: func() bool { return true }, pace: pace{lingers: lingers}}
+	if !p.add(s, "") {
 		return fmt.Errorf("%w: epoll takes no socket that listens", object.ErrFull)
 	}
 	return nil
@@ -195,6 +200,7 @@ func (p *Poller) Charge(tenant string, took time.Duration) {
 	if share != nil {
 		share.had = max(share.had, p.clock) + min(took, pollerMost)
 		p.ready.moved(share)
+		p.payer = share
 	}
 }
 
@@ -211,9 +217,9 @@ func (p *Poller) drop(s *served) (over bool) {
 }
 
 // rest leaves a socket alone for a while.
-func (p *Poller) rest(s *served) {
+func (p *Poller) rest(s *served, long time.Duration) {
 	unix.EpollCtl(p.epoll, unix.EPOLL_CTL_MOD, s.fd, &unix.EpollEvent{Fd: int32(s.fd)})
-	time.AfterFunc(pollerRest, func() {
+	time.AfterFunc(long, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if !p.closed && p.served[int32(s.fd)] == s {
@@ -280,10 +286,12 @@ func (p *Poller) turn(began time.Time) time.Time {
 	case turn == Leave || turn == Served && share.row > aloneFor && s.a != nil && s.a.lingers.free(s.a.company):
 		share.latest = nil
 		mine = p.drop(s)
+	case turn == Rest:
+		p.rest(s, failureRest)
+	case turn == More && s.a == nil && s.pace.tires(began, time.Now(), p.other):
+		p.rest(s, paceRest)
 	case turn == More:
 		share.put(s)
-	case turn == Rest:
-		p.rest(s)
 	}
 	if mine && s.a != nil {
 		if b := s.a.in.strip(); b != nil {
@@ -291,6 +299,9 @@ func (p *Poller) turn(began time.Time) time.Time {
 		}
 	}
 	ended := time.Now()
+	if s.a != nil && share != p.payer {
+		p.other = ended
+	}
 	share.had += min(ended.Sub(began), pollerMost)
 	p.ready.settle(share)
 	if !mine {

@@ -221,7 +221,7 @@ func (o *Options) listen() (*listener, *os.File, error) {
 // Open lets peers in; a second call does nothing.
 func (s *Server) Open() {
 	s.opening.Do(func() {
-		if err := s.poller.Listen(s.listener.fd, s.accept); err != nil {
+		if err := s.poller.Listen(s.listener.fd, s.lingers, s.accept); err != nil {
 			s.opts.Log.WithError(err).Error("front door: cannot accept connections")
 		}
 	})
