@@ -88,11 +88,13 @@ func OwnIDs() IDRange {
 const idFile = "worker-ids.json"
 
 // identities gives every tenant a number of its own, as user and as group, which stays its own for as long as the state
-// directory does. A number that a user or a group of this machine has is nobody's. mu is a leaf but for the file.
+// directory does. A number that a user or a group of this machine has is nobody's, and one that another daemon gave out
+// is not given again (claims). mu is a leaf but for the files.
 type identities struct {
-	path  string
-	ids   IDRange
-	inUse func(id uint32) (bool, error) // by a user or group of this machine
+	path   string
+	ids    IDRange
+	inUse  func(id uint32) (bool, error) // by a user or group of this machine
+	claims claims
 
 	mu      sync.Mutex
 	tenants map[string]uint32 // guarded by mu, like all below
@@ -112,19 +114,12 @@ type saidIDs struct {
 func openIdentities(stateDir string, ids IDRange) (t *identities, damaged error) {
 	t = &identities{path: filepath.Join(stateDir, idFile), ids: ids, inUse: known, tenants: map[string]uint32{},
 		owners: map[uint32]string{}, looked: map[string]bool{}}
-	raw, err := os.ReadFile(t.path)
+	said, err := readIDs(t.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return t, nil
 	}
-	var said saidIDs
-	if err == nil {
-		err = json.Unmarshal(raw, &said)
-	}
-	if err == nil && said.Format != 1 {
-		err = fmt.Errorf("it has the form %d, this daemon knows 1", said.Format)
-	}
 	if err != nil {
-		return t, fmt.Errorf("%s: %w", t.path, err)
+		return t, err
 	}
 	for tenant, id := range said.Tenants {
 		if other, twice := t.owners[id]; twice {
@@ -136,6 +131,20 @@ func openIdentities(stateDir string, ids IDRange) (t *identities, damaged error)
 		}
 	}
 	return t, nil
+}
+
+func readIDs(path string) (said saidIDs, err error) {
+	raw, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(raw, &said)
+	}
+	if err == nil && said.Format != 1 {
+		err = fmt.Errorf("it has the form %d, this daemon knows 1", said.Format)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w", path, err)
+	}
+	return said, err
 }
 
 // known reports whether a number is a user's or a group's of this machine, or of somebody's containers (subuid(5)).
@@ -178,27 +187,50 @@ func (t *identities) of(tenant string) (uint32, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	id, has := t.tenants[tenant]
-	if has && t.looked[tenant] {
+	if has && (t.looked[tenant] || t.stillFree(tenant, id)) {
 		return id, nil
 	}
-	if has {
-		switch taken, err := t.inUse(id); {
-		case err != nil:
-			return id, nil // it was free when it was given; looked at again the next time
-		case !taken:
-			t.looked[tenant] = true
-			return id, nil
-		}
-	}
-	id, err := t.free()
-	if err == nil {
-		err = t.keep(tenant, id)
-	}
+	id, err := t.give(tenant)
 	if err != nil {
 		return 0, fmt.Errorf("a user for the workers of tenant %q: %w", tenant, err)
 	}
 	t.looked[tenant] = true
 	return id, nil
+}
+
+// stillFree looks at a tenant's number when this daemon first uses it. Where that cannot be said it stays the tenant's,
+// and is looked at again the next time. mu is held.
+func (t *identities) stillFree(tenant string, id uint32) bool {
+	taken, err := t.inUse(id)
+	if err != nil {
+		return true
+	}
+	if taken {
+		return false
+	}
+	mine, err := t.claims.take(id)
+	t.looked[tenant] = mine && err == nil
+	return mine || err != nil
+}
+
+// give gives a tenant a number that nobody has. mu is held.
+func (t *identities) give(tenant string) (uint32, error) {
+	for range mostTries {
+		id, err := t.free()
+		if err == nil {
+			err = t.keep(tenant, id) // first: a claim holds for as long as the table says so
+		}
+		if err != nil {
+			return 0, err
+		}
+		switch mine, err := t.claims.take(id); {
+		case err != nil:
+			return 0, fmt.Errorf("claim the number %d: %w", id, err)
+		case mine:
+			return id, nil
+		}
+	}
+	return 0, t.exhausted()
 }
 
 // mostTries bounds a search among numbers that other users have: each look may ask a server of the network.
@@ -221,7 +253,11 @@ func (t *identities) free() (uint32, error) {
 	if t.ids.Count == 0 {
 		return 0, fmt.Errorf("%w: this user namespace has no numbers for it; name a range that it has with --worker-uid-range", object.ErrNoDevice)
 	}
-	return 0, fmt.Errorf("%w: the user numbers %s are taken: name another range with --worker-uid-range",
+	return 0, t.exhausted()
+}
+
+func (t *identities) exhausted() error {
+	return fmt.Errorf("%w: the user numbers %s are taken: name another range with --worker-uid-range",
 		object.ErrNoDevice, t.ids)
 }
 

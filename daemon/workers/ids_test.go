@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -60,6 +61,66 @@ func TestTenantsKeepTheirUsers(t *testing.T) {
 	}
 	if _, err := unsure.of("new"); err == nil {
 		t.Error("a new tenant got a number of which nobody knows whose it is")
+	}
+}
+
+// Daemons of one machine that have the same range give no number twice, at the same time or one after the other. What a
+// daemon gave out is free again when its state directory is gone.
+func TestDaemonsShareTheRange(t *testing.T) {
+	dir, r := filepath.Join(t.TempDir(), "claims"), IDRange{1000, 6}
+	begin := func(stateDir string) *identities {
+		ids := openIDs(t, stateDir, r, nil)
+		var err error
+		if ids.claims, err = openClaims(dir, stateDir); err != nil {
+			t.Fatal(err)
+		}
+		return ids
+	}
+	states := []string{t.TempDir(), t.TempDir()}
+	seen := map[uint32]string{}
+	for round := range 2 { // the second time it is what the first one gave
+		var asking sync.WaitGroup
+		var mu sync.Mutex
+		for _, state := range states {
+			ids := begin(state)
+			asking.Go(func() {
+				for _, tenant := range []string{"uid:0", "lab", "token:x"} {
+					id, err := ids.of(tenant)
+					mu.Lock()
+					if who := state + tenant; err != nil || seen[id] != "" && seen[id] != who {
+						t.Errorf("round %d, %s: %d, %v; it is %q's", round, who, id, err, seen[id])
+					}
+					seen[id] = state + tenant
+					mu.Unlock()
+				}
+			})
+		}
+		asking.Wait()
+	}
+	if len(seen) != 6 {
+		t.Errorf("two daemons' three tenants have %d numbers: %v", len(seen), seen)
+	}
+	third := begin(t.TempDir())
+	if id, err := third.of("uid:0"); err == nil {
+		t.Errorf("a third daemon's tenant has %d, which is %s's", id, seen[id])
+	}
+	if err := os.RemoveAll(states[0]); err != nil {
+		t.Fatal(err)
+	}
+	if id, err := begin(t.TempDir()).of("uid:0"); err != nil || !strings.HasPrefix(seen[id], states[0]) {
+		t.Errorf("one state directory is gone, and a new tenant has %d, %v", id, err)
+	}
+	// a copy of a state directory: whoever comes second gives its tenants others
+	copied := t.TempDir()
+	raw, err := os.ReadFile(filepath.Join(states[1], idFile))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(copied, idFile), raw, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id, err := begin(copied).of("lab"); err != nil || seen[id] == states[1]+"lab" {
+		t.Errorf("a tenant of a copied state directory has %d, %v", id, err)
 	}
 }
 

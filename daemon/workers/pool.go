@@ -146,7 +146,12 @@ func New(o Options, first string) *Pool {
 // openIDs reads which tenant has which user. Where that is lost, caches are too: a number may come to another tenant.
 func (p *Pool) openIDs() {
 	var err error
-	if p.ids, err = openIdentities(p.opts.StateDir, p.opts.IDs); err == nil {
+	p.ids, err = openIdentities(p.opts.StateDir, p.opts.IDs)
+	var unclaimed error
+	if p.ids.claims, unclaimed = openClaims(p.opts.Claims, p.opts.StateDir); unclaimed != nil {
+		p.opts.Log.WithError(unclaimed).Warn("user ids of tenants' workers may be those of another daemon of this machine: give each a --worker-uid-range")
+	}
+	if err == nil {
 		return
 	}
 	p.opts.Log.WithError(err).Warn("the table of tenants' user ids is lost: tenants get new ones, and kernel caches start empty")

@@ -40,6 +40,7 @@ type Options struct {
 	Vendors    []string      // directories of *.icd files
 	StateDir   string        // where the users of tenants' workers are kept
 	IDs        IDRange       // that tenants' workers run as when the daemon is root
+	Claims     string        // ClaimsDir, where the daemons of one machine agree on them; "" = they do not
 	Limits     Limits        // of workers and of tenants
 	Group      string        // directory of the cgroup that the daemon divides; "" = none
 	NoGroup    string        // why there is none

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -24,6 +25,7 @@ type attack struct {
 	dir, state string
 	name       string // of what the driver leaves behind
 	greedy     bool   // it tries how much it can have, too
+	plain      bool   // its daemon is plainUser's
 	victim     *exec.Cmd
 }
 
@@ -72,24 +74,41 @@ func hostileNodeInside(t *testing.T, inside []string, extra ...string) *attack {
 	}
 	a.Node = nodeInside(t, inside, append([]string{"TENDRIL_STATE_DIR=" + a.state, "TENDRIL_VENDORS=" + vendors,
 		"TENDRIL_LISTEN=127.0.0.1:0", "TENDRIL_WARM_WORKERS=-1"}, extra...)...)
+	a.plain = len(inside) > 0 && inside[2] == asPlainUser[2]
+	return a
+}
+
+// startVictim starts a process as the user that the worker itself runs as.
+func (a *attack) startVictim(t *testing.T) {
+	t.Helper()
 	a.victim = exec.Command("sleep", "600")
 	a.victim.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	switch {
-	case len(inside) > 0 && inside[2] == asPlainUser[2]:
-		a.victim.SysProcAttr.Credential = &syscall.Credential{Uid: plainUser, Gid: plainUser}
-	case os.Getuid() == 0: // as the worker itself runs
-		a.victim.SysProcAttr.Credential = &syscall.Credential{Uid: worker0, Gid: worker0}
+	user := uint32(plainUser)
+	if !a.plain && os.Getuid() == 0 {
+		var said struct{ Tenants map[string]uint32 }
+		raw, err := os.ReadFile(filepath.Join(a.state, "worker-ids.json"))
+		if err == nil {
+			err = json.Unmarshal(raw, &said)
+		}
+		if err != nil || len(said.Tenants) == 0 {
+			t.Fatalf("no worker has a user: %s, %v", raw, err)
+		}
+		for _, user = range said.Tenants {
+		}
+	}
+	if os.Getuid() == 0 {
+		a.victim.SysProcAttr.Credential = &syscall.Credential{Uid: user, Gid: user}
 	}
 	if err := a.victim.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { a.victim.Process.Kill(); a.victim.Wait() })
-	return a
 }
 
 // aim writes the targets, at which every worker that has the driver loaded strikes.
 func (a *attack) aim(t *testing.T) {
 	t.Helper()
+	a.startVictim(t)
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
