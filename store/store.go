@@ -29,6 +29,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tendril/store/adaptive"
 	"tendril/store/events"
 	"tendril/store/handoff"
 	"tendril/store/index"
@@ -45,7 +46,7 @@ type Store struct {
 	opts     Options          // immutable
 	requests *requests.Ledger // immutable
 
-	mu         sync.Mutex
+	mu         adaptive.Mutex
 	objects    map[object.ID]*entry // sealed and open ones, not deleted ones
 	tenants    map[string]*tenant
 	segments   map[uint64]*segmentState // until uncharged

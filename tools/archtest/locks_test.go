@@ -66,7 +66,7 @@ type lockWalk struct {
 	before    map[string]*lockFunc
 }
 
-var lockMethod = regexp.MustCompile(`^\(\*sync\.(?:RW)?Mutex\)\.(R?Lock|R?Unlock|TryR?Lock)$`)
+var lockMethod = regexp.MustCompile(`^\(\*(?:sync\.(?:RW)?|tendril/store/adaptive\.)Mutex\)\.(R?Lock|R?Unlock|TryR?Lock)$`)
 
 // packagesWithTypes are ours without cgo, and where the compiler left the types of each.
 func packagesWithTypes(t *testing.T) (ours []pkgFiles, exports map[string]string) {
