@@ -49,7 +49,12 @@ func (c *Conn) GPUs() ([]GPU, error) {
 func (c *Conn) FindGPU(text string) (object.Device, error) {
 	place, is := strings.CutPrefix(text, "cuda:")
 	if !is {
-		return object.ParseDevice(text)
+		gpu, err := object.ParseDevice(text)
+		if err != nil {
+			err = fmt.Errorf("%w: %.60q: want cuda:N, such as cuda:0, or a UUID of 32 hexadecimal digits",
+				object.ErrInvalid, text)
+		}
+		return gpu, err
 	}
 	list, err := c.GPUs()
 	if err != nil {

@@ -29,6 +29,9 @@ func (c *cli) serverList() ([]string, error) {
 		return nil, usagef("use --server or --socket: one or the other")
 	}
 	for _, s := range list {
+		if tokenText.MatchString(s) {
+			return nil, usagef("--server: that is a token, which is a secret: %s", whereTokensGo)
+		}
 		if s == "" || strings.ContainsAny(s, ", \t\n") {
 			return nil, usagef("--server %q: want HOST:PORT, ssh://USER@HOST, local, or the path of a socket", s)
 		}

@@ -293,6 +293,26 @@ func TestBadInput(t *testing.T) {
 	n.want(127, []string{"never-heard-of"}, "run", "--", "never-heard-of")
 	n.want(9, []string{"timed out"}, "get", "later", "--wait", "20ms", "-o", "-")
 	n.want(1, nil, "get", "small", "-o", filepath.Join(n.dir, "no", "such", "dir"))
+	n.want(2, []string{"--nam", "did you mean --name?"}, "put", big, "--nam", "x")
+	n.want(2, []string{"did you mean --name?"}, "put", big, "-name", "x")
+	n.want(2, []string{"unknown flag: --nothing-like-it\n"}, "put", big, "--nothing-like-it")
+	n.want(2, []string{"a whole number"}, "put", big, "--publish", "--replicas", "two")
+	n.want(1, []string{"cuda:0"}, "put", big, "--device", "gpu")
+}
+
+// TestMisplacedTokens: no error shows a token that was given where none belongs.
+func TestMisplacedTokens(t *testing.T) {
+	n := startNode(t)
+	token := "tdl_" + strings.Repeat("0a1b2c", 10)
+	for _, line := range []string{"login TOKEN", "login host TOKEN", "cluster join host TOKEN", "get TOKEN", "logout TOKEN",
+		"token revoke TOKEN", "--server TOKEN ls", "run --server TOKEN -- true", "doctor --server TOKEN",
+		"put --name x --ttl TOKEN file", "TOKEN", "ls --TOKEN"} {
+		code, out, said := n.run("", strings.Fields(strings.ReplaceAll(line, "TOKEN", token))...)
+		if code != 2 || strings.Contains(out+said, token[:20]) {
+			t.Errorf("%s: %d: %s%s", line, code, out, said)
+		}
+	}
+	n.want(1, []string{"driver library"}, "run", "--", "echo", token) // a program's own arguments may be anything
 }
 
 func TestUnreadableFile(t *testing.T) {

@@ -131,7 +131,7 @@ func report(w io.Writer, err error) int {
 	if code == exitUsage {
 		text = strings.TrimPrefix(text, object.ErrInvalid.Error()+": ") // the usage line says so
 	}
-	fmt.Fprintln(w, "tendril: "+plainLines(text)) // what drivers say, and names of others', stand in errors, too
+	fmt.Fprintln(w, "tendril: "+plainLines(hideTokens(text))) // what drivers say, and names of others', stand in errors, too
 	if step != "" {
 		fmt.Fprintln(w, step)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -38,6 +39,9 @@ func sayUsage(cmd *cobra.Command) {
 	case cmd.Args != nil:
 		check := cmd.Args
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if err := misplacedToken(cmd, args); err != nil {
+				return lineError{cmd, err}
+			}
 			err := check(cmd, args)
 			if usage := (usageError{}); errors.As(err, &usage) {
 				return inLine(cmd, err)
@@ -49,6 +53,24 @@ func sayUsage(cmd *cobra.Command) {
 		}
 	}
 }
+
+// tokenText is what looks like a token, whole or not.
+var tokenText = regexp.MustCompile(`(?i)\btdl_[0-9a-z]{16,}`)
+
+// hideTokens leaves of the tokens in a text no more than that they are there: errors end up in logs.
+func hideTokens(text string) string { return tokenText.ReplaceAllString(text, "tdl_…") }
+
+// misplacedToken says that an argument is a token, which none may be. A program's own arguments may be anything.
+func misplacedToken(cmd *cobra.Command, args []string) error {
+	for i, arg := range args {
+		if tokenText.MatchString(arg) && !strings.Contains(cmd.Use, "PROGRAM") {
+			return fmt.Errorf("argument %d is a token, which is a secret: %s", i+1, whereTokensGo)
+		}
+	}
+	return nil
+}
+
+const whereTokensGo = "login and cluster join ask for it, or read it from standard input or --token"
 
 // missingFlag says which flag a command cannot do without.
 func missingFlag(cmd *cobra.Command) (err error) {
@@ -109,7 +131,12 @@ func countError(cmd *cobra.Command, args []string) error {
 func flagError(cmd *cobra.Command, err error) error {
 	var value *pflag.InvalidValueError
 	var missing *pflag.ValueRequiredError
+	var unknown *pflag.NotExistError
 	switch {
+	case errors.As(err, &unknown):
+		if near := nearFlag(cmd, unknown.GetSpecifiedName()+unknown.GetSpecifiedShortnames()); near != "" {
+			err = fmt.Errorf("%w: did you mean %s?", err, near)
+		}
 	case errors.As(err, &value):
 		err = fmt.Errorf("--%s %q: want %s", value.GetFlag().Name, value.GetValue(), kindOf(value.GetFlag()))
 	case errors.As(err, &missing):
@@ -118,12 +145,27 @@ func flagError(cmd *cobra.Command, err error) error {
 	return lineError{cmd, err}
 }
 
+// nearFlag gives the flags of a command whose names are like name, as cobra tells which commands are.
+func nearFlag(cmd *cobra.Command, name string) string {
+	names := &cobra.Command{SuggestionsMinimumDistance: 2}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
+		}
+	})
+	near := names.SuggestionsFor(name)
+	if len(near) == 0 {
+		return ""
+	}
+	return "--" + strings.Join(near, " or --")
+}
+
 // kindOf says what a flag takes.
 func kindOf(f *pflag.Flag) string {
 	switch f.Value.Type() {
 	case "duration":
 		return "a time with its unit, such as 30s, 5m or 24h"
-	case "int", "int64", "uint", "uint64", "uint32":
+	case "int", "int64", "uint", "uint64", "uint32", "uint16":
 		return "a whole number"
 	case "float64":
 		return "a number"
