@@ -3,23 +3,22 @@
 //
 // It trusts the daemon that it dialled (see ipc.Dial for which it will not dial).
 //
-// Sealed objects do not change. From the seal on the kernel gives nobody a new writable mapping of one, root neither,
-// and every slice that this package hands out faults when it is written, also in the process that made the object. What
-// that process had before is closed: Buffer.Bytes gives nil, and a slice from before faults, if the object has 64 KiB
-// or more or a segment of its own (CreateOptions.Own). What remains is the process that made it. A slice from before
-// still writes to a smaller object, which shares its pages with others that are being filled. Code that sets out to can
-// make pages writable again (mprotect), or write through a child that was forked before the seal. CreateOptions.Strict
-// ends that too: then no writable mapping is left, and none can be made. So what a Get gives can be trusted as far as
-// its creator, and a strict one altogether.
+// Sealed objects do not change. From the seal on, the kernel gives nobody a new writable mapping, not even root. A
+// write to a slice that this package hands out faults, also in the process that made the object. After the seal
+// Buffer.Bytes returns nil, and an old slice faults if the object has 64 KiB or more, or a segment of its own
+// (CreateOptions.Own). Only the process that made the object can still write it: through an old slice of a smaller
+// object, because small objects share pages; by making pages writable again (mprotect); or through a child that was
+// forked before the seal. CreateOptions.Strict excludes all three: no writable mapping is left, and none can be made.
+// So what Get returns can be trusted as far as its creator, and a strict object entirely.
 //
-// A store to sealed memory is a SIGSEGV, because the page is mapped read-only: the program ends with "unexpected fault
-// address". Under debug.SetPanicOnFault it is a panic of the goroutine that wrote, and its runtime.Error has the
+// A write to sealed memory raises SIGSEGV, because the page is mapped read-only: the program ends with "unexpected
+// fault address". Under debug.SetPanicOnFault it is a panic of the goroutine that wrote, and its runtime.Error has the
 // address (Addr() uintptr).
 //
 // The calling thread itself writes its request and reads its reply with blocking system calls; where several goroutines
 // wait, one reads for all (Conn.turn) and hands the turn over. There is no reader goroutine. A timer flushes deferred
-// one-way messages after 1 ms, another one asks now and then which mappings can go while idle ones are held.
-// A Conn does not survive fork without exec; a Go program cannot do that anyway.
+// one-way messages after 1 ms, another one asks now and then which mappings can go while idle ones are held. A Conn
+// does not survive fork without exec; a Go program cannot do that anyway.
 //
 // Lock order: Conn.revival.turn, Conn.turn, Conn.sendMu, Conn.mu; and view.mu after Conn.mu, by who holds no turn of
 // revival.

@@ -15,16 +15,15 @@
  * Objects are shared memory: a get maps what another process wrote and copies nothing. Sizes and offsets are bytes,
  * waits are milliseconds; strings are UTF-8 and end with NUL.
  *
- * Sealed objects do not change. From the seal on, the kernel gives nobody a new writable mapping, not even root. The
- * memory of every tendril_object faults when it is written, also in the process that made the object. What that
- * process had before is closed: the seal zeroes the buffer, and a pointer from before faults if the object has 64
- * KiB or more, or memory of its own (own). What remains is the process that made the object. A pointer from before
- * still writes to a smaller object, because small objects share pages. Code that sets out to can make pages writable
- * again (mprotect), or write through a child that was forked before the seal. The option strict ends that too: no
- * writable mapping is left, and none can be made.
+ * Sealed objects do not change. From the seal on, the kernel gives nobody a new writable mapping, not even root. A
+ * write to the memory of a tendril_object faults, also in the process that made the object. The seal zeroes the
+ * buffer, and an old pointer into it faults if the object has 64 KiB or more, or a segment of its own (own). Only the
+ * process that made the object can still write it: through an old pointer to a smaller object, because small objects
+ * share pages; by making pages writable again (mprotect); or through a child that was forked before the seal. The
+ * option strict excludes all three: no writable mapping is left, and none can be made.
  *
- * A write to sealed memory is a SIGSEGV, because the page is mapped read-only. tendril_explain_faults() makes it say
- * so.
+ * A write to sealed memory raises SIGSEGV, because the page is mapped read-only. With tendril_explain_faults() the
+ * process first says so.
  *
  * Errors. Functions return TENDRIL_OK (0) or one of enum tendril_status. tendril_message() then says what went wrong,
  * and what to do. A failed call zeroes its results. Any call that asks the daemon may return TENDRIL_DISCONNECTED,
@@ -38,7 +37,7 @@
  * Reconnecting. The next call replaces a connection that broke. It waits up to 5 s (patience_ms) for a daemon, with
  * growing, random pauses. If that fails, calls fail at once, and one of them tries again every 1 to 30 s. A daemon that
  * took over (tendril daemon --takeover) has all objects that are held. One that was started after a crash has those on
- * disk. tendril_gone reports the others. What was mapped stays readable until tendril_release.
+ * disk. tendril_gone reports the others. Mapped memory stays readable until tendril_release.
  *
  * A call that was in progress is repeated if that is harmless: calls that only ask, tendril_get, tendril_create, and
  * any whose request had not left. Others return TENDRIL_DISCONNECTED: it is not known whether they took place. So do
@@ -95,7 +94,7 @@ enum tendril_status {
 	TENDRIL_VERSION = 13,      /* no protocol version in common */
 	TENDRIL_INTERNAL = 14,     /* the daemon failed; its log says more */
 	TENDRIL_NO_DEVICE = 15,
-	TENDRIL_LIMIT = 16,        /* no more objects, segments or streams, for now or for this tenant. Before: QUOTA */
+	TENDRIL_LIMIT = 16,        /* no more objects, segments or streams, for now or for this tenant */
 	TENDRIL_STORAGE = 64,      /* the object's copy on disk cannot be used, or its bytes are damaged */
 	TENDRIL_ENDED = 80,        /* the stream has ended: there are no more frames */
 	TENDRIL_ABORTED = 81,      /* the stream was removed or lost its last writer; an object was filled only in part */
@@ -407,11 +406,12 @@ TENDRIL_API int tendril_streams_json(tendril *, const char *prefix, char **out);
 
 /* ---- Memory of GPUs --------------------------------------------------------------------------------------------- */
 
-/* An object can lie in the memory of a GPU. This library loads no driver: it gives a descriptor of the allocation. The
- * program imports it (cuMemImportFromShareableHandle with CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) and maps all of its
- * bytes on the GPU with that UUID; examples/gpu.c does so. It waits for its GPU's work on the memory before it seals
- * the object, and ends its mapping before it releases or aborts it. Everybody who has the memory can write it, also
- * after the seal: the hardware knows no other mapping. TENDRIL_UNSUPPORTED says why there is no such memory. */
+/* An object can lie in the memory of a GPU. This library loads no driver; it provides a descriptor of the
+ * allocation. The program imports it (cuMemImportFromShareableHandle with CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+ * and maps all of its bytes on the GPU with that UUID; examples/gpu.c does so. The program must wait for its GPU's
+ * work on the memory before it seals the object, and unmap the memory before it releases or aborts the object.
+ * Anybody who has the memory can write it, also after the seal, because the hardware has no read-only mapping.
+ * TENDRIL_UNSUPPORTED says why there is no such memory. */
 
 /* A GPU's UUID. */
 typedef struct tendril_device {
@@ -439,7 +439,7 @@ typedef struct tendril_device_buffer {
 	tendril_device device;
 	uint64_t size;  /* of the object: the first bytes of the allocation */
 	uint64_t bytes; /* of the allocation: what is to be mapped */
-	int fd;         /* of the allocation; the buffer's. A program that closes it, or hands it on, sets this to -1 */
+	int fd;         /* of the allocation. The buffer owns it: if you close it or pass it on, set this to -1 */
 	void *internal[6];
 } tendril_device_buffer;
 
@@ -455,10 +455,10 @@ typedef struct tendril_device_object {
 	void *internal[4];
 } tendril_device_object;
 
-/* Makes an object of size bytes, not 0, in the memory of a GPU. The memory is zero, or holds what objects that this
- * connection made before left in it. Give it to tendril_seal_device or tendril_abort_device. own, strict, shared,
- * checksum and TENDRIL_PERSISTED are TENDRIL_UNSUPPORTED. TENDRIL_FULL: the GPU has no room. TENDRIL_QUOTA,
- * TENDRIL_LIMIT. TENDRIL_NO_DEVICE: the driver failed. */
+/* Makes an object of size bytes, not 0, in the memory of a GPU. The memory is zero, or holds what earlier objects of
+ * this connection left in it. Give it to tendril_seal_device or tendril_abort_device. own, strict, shared, checksum
+ * and TENDRIL_PERSISTED are TENDRIL_UNSUPPORTED. TENDRIL_FULL: the GPU has no room. TENDRIL_QUOTA, TENDRIL_LIMIT.
+ * TENDRIL_NO_DEVICE: the driver failed. */
 TENDRIL_API int tendril_create_device(tendril *, const tendril_device *, uint64_t size, const tendril_options *,
                                       tendril_device_buffer *out);
 
@@ -467,7 +467,7 @@ TENDRIL_API int tendril_create_device(tendril *, const tendril_device *, uint64_
  * taken name, the buffer stays; seal it again or abort it. */
 TENDRIL_API int tendril_seal_device(tendril_device_buffer *, tendril_device_object *out);
 
-/* tendril_seal_device with metadata that was not known at the creation, in place of what was given there. */
+/* tendril_seal_device with metadata that replaces what tendril_create_device got. */
 TENDRIL_API int tendril_seal_device_with(tendril_device_buffer *, const void *meta, size_t meta_size,
                                          tendril_device_object *out);
 
@@ -478,13 +478,13 @@ TENDRIL_API void tendril_abort_device(tendril_device_buffer *);
  * TENDRIL_UNSUPPORTED: it is in host memory. (tendril_get of one in the memory of a GPU returns that, too.) */
 TENDRIL_API int tendril_get_device(tendril *, tendril_key, int64_t wait_ms, tendril_device_object *out);
 
-/* Releases the reference, closes the descriptor unless it is -1, and zeroes the object. The program's mapping has ended
- * before. Does nothing for a zeroed object. */
+/* Releases the reference, closes the descriptor unless it is -1, and zeroes the object. Unmap the memory first. Does
+ * nothing for a zeroed object. */
 TENDRIL_API void tendril_release_device(tendril_device_object *);
 
-/* Has the daemon copy size bytes of a sealed object into an unsealed one of this connection, named by its id. One of
- * the two at least is in the memory of a GPU. One in host memory that is copied into was created with the option own.
- * It returns when the bytes are there. TENDRIL_NO_DEVICE: the driver failed. */
+/* Has the daemon copy size bytes of a sealed object into an unsealed one of this connection, named by its id. At
+ * least one of the two is in the memory of a GPU. A destination in host memory must have been created with the option
+ * own. It returns when the bytes are there. TENDRIL_NO_DEVICE: the driver failed. */
 TENDRIL_API int tendril_copy(tendril *, const tendril_id *to, uint64_t to_offset, tendril_key from,
                              uint64_t from_offset, uint64_t size);
 
@@ -549,8 +549,8 @@ TENDRIL_API int tendril_list(tendril *, const tendril_query *, tendril_info **ou
 
 /* tendril_list page by page, in bounded memory: at most limit objects (0: as many as the daemon gives, up to 1,000).
  * A page may be empty although more follow. *cursor is NULL at first. Each call that succeeds frees it and sets it
- * for the next call, to NULL after the last page. Free it if you stop earlier. An object that exists all the time comes
- * once. TENDRIL_UNSUPPORTED: the daemon is of an earlier release. */
+ * for the next call, to NULL after the last page. Free it if you stop earlier. An object that exists the whole time is
+ * listed once. TENDRIL_UNSUPPORTED: the daemon is of an earlier release. */
 TENDRIL_API int tendril_list_page(tendril *, const tendril_query *, uint32_t limit, char **cursor, tendril_info **out,
                                   size_t *count);
 

@@ -10,12 +10,12 @@ Sealed objects do not change. From the seal on, the kernel gives nobody a new wr
 an Object hands out (data, numpy(), DLPack, load()) lies in memory that faults when it is written, also in the process
 that made the object, and also what a library makes of it (torch.from_numpy).
 
-What that process had before is closed: memoryviews of a draft raise ValueError, and the array of empty() is read-only.
-A write through another view of them faults, or does not reach the object. What remains is code in that process that
-sets out to: it can make pages writable again (mprotect), or write through a child that was forked before the seal.
-strict=True (put, create, empty, dump) ends that too: no writable mapping is left, and none can be made.
+The seal also closes what that process had before: memoryviews of a draft raise ValueError, and the array of empty() is
+read-only. A write through another view of them faults, or does not reach the object. Hostile code in that process can
+still write: it can make pages writable again (mprotect), or use a child that was forked before the seal. strict=True
+(put, create, empty, dump) excludes that: no writable mapping is left, and none can be made.
 
-A write to sealed memory is a SIGSEGV and no exception, because the page is mapped read-only. With
+A write to sealed memory raises SIGSEGV, not an exception, because the page is mapped read-only. With
 tendril.explain_faults(), or TENDRIL_EXPLAIN_FAULTS=1 in the environment, the process says so, and where it was.
 
 Objects can lie in the memory of GPUs: create(device="cuda:0"), put(tensor). Their cuda() is taken by CuPy, PyTorch,
