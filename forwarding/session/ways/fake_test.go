@@ -180,11 +180,15 @@ type fakeWorker struct {
 	inline bool // the control stream has room
 	dead   atomic.Bool
 	fail   api.Status // how the next command ends
+	// whether the next command is carried out before this side hears of the oldest end; nil: never
+	late func() bool
 
 	turn sync.Mutex // held while a command is carried out
 
 	mu      sync.Mutex
 	pending []*fakeCommand
+	ends    []func()            // that this side has not heard of
+	over    map[*fakeEvent]bool // at the worker
 	sent    []clwire.Message
 	buffers map[uint64]*fakeBuffer
 	events  map[uint64]*fakeEvent
@@ -323,7 +327,7 @@ func (w *fakeWorker) finish() {
 func (w *fakeWorker) left() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.pending)
+	return len(w.pending) + len(w.ends)
 }
 
 // step carries out one command that may run; false: there is none now.
@@ -331,8 +335,8 @@ func (w *fakeWorker) step() bool {
 	w.turn.Lock()
 	defer w.turn.Unlock()
 	c := w.next()
-	if c == nil {
-		return false
+	if c == nil || w.unheard() && !w.late() {
+		return w.tell()
 	}
 	status, over := w.run(c)
 	if !over {
@@ -340,13 +344,39 @@ func (w *fakeWorker) step() bool {
 	}
 	w.mu.Lock()
 	w.pending = slices.DeleteFunc(w.pending, func(x *fakeCommand) bool { return x == c })
+	w.over[c.e] = true
+	w.ends = append(w.ends, func() {
+		if c.e != nil {
+			c.e.report(status)
+		}
+		if status == 0 {
+			c.q.Ended(c.seq)
+		}
+	})
 	w.mu.Unlock()
-	if c.e != nil {
-		c.e.report(status)
+	if w.late == nil {
+		w.tell()
 	}
-	if status == 0 {
-		c.q.Ended(c.seq)
+	return true
+}
+
+func (w *fakeWorker) unheard() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.ends) > 0
+}
+
+// tell has this side hear of the oldest end; false: of all.
+func (w *fakeWorker) tell() bool {
+	w.mu.Lock()
+	if len(w.ends) == 0 {
+		w.mu.Unlock()
+		return false
 	}
+	end := w.ends[0]
+	w.ends = w.ends[1:]
+	w.mu.Unlock()
+	end()
 	return true
 }
 
@@ -371,7 +401,10 @@ func (w *fakeWorker) next() *fakeCommand {
 }
 
 func (w *fakeWorker) readyLocked(c *fakeCommand) bool {
-	return !slices.ContainsFunc(c.wait, func(id uint64) bool { return w.events[id].Status() > 0 })
+	return !slices.ContainsFunc(c.wait, func(id uint64) bool {
+		e := w.events[id]
+		return e.Status() > 0 && !w.over[e]
+	})
 }
 
 // run carries a command out. over false: it is not over yet.
@@ -442,9 +475,16 @@ func (w *fakeWorker) host(c *fakeCommand, m *clwire.Host) (status int32, over bo
 		w.t.Error("a command of this side's has no gate")
 		return 0, true
 	}
-	g.Complete()
-	if g.Then != nil {
-		g.Then()
+	w.mu.Lock()
+	w.ends = append(w.ends, func() {
+		g.Complete()
+		if g.Then != nil {
+			g.Then()
+		}
+	})
+	w.mu.Unlock()
+	if w.late == nil {
+		w.tell()
 	}
 	return 0, false
 }
@@ -573,7 +613,8 @@ type rig struct {
 func newRig(t *testing.T, inPlace, remote bool) *rig {
 	source := &fakeSource{left: 256 << 20, alive: map[uint64]*node.Segment{}}
 	w := &fakeWorker{t: t, source: source, buffers: map[uint64]*fakeBuffer{}, events: map[uint64]*fakeEvent{},
-		gates: map[uint64]*conn.Gate{}, done: map[uint64]int32{}, ops: map[uint64]*fakeOperation{}}
+		gates: map[uint64]*conn.Gate{}, done: map[uint64]int32{}, ops: map[uint64]*fakeOperation{},
+		over: map[*fakeEvent]bool{}}
 	r := &rig{t: t, source: source, w: w, q: &fakeQueue{w: w}, own: &fakeQueue{w: w}}
 	s := &Session{Slabs: memory.New(source), NewID: func() uint64 { return numbers.Add(1) }, Background: &r.background}
 	r.Context = &Context{Session: s, InPlace: inPlace, Remote: remote, Mirrors: &r.mirrors,
