@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -21,6 +23,7 @@ import (
 type engine struct {
 	id      string
 	raft    *raft.Raft
+	started atomic.Pointer[raft.Raft] // raft, for its own goroutines: they may run before that is set
 	log     *logStore
 	vote    *voteFile
 	machine *machine
@@ -95,6 +98,7 @@ func (e *engine) start(opts Options, logger hclog.Logger, disk *disk, trans raft
 	if e.raft, err = raft.NewRaft(conf, e.machine, cache, e.vote, disk.snapshots, trans); err != nil {
 		return e.explain(err)
 	}
+	e.started.Store(e.raft)
 	e.log.armed.Store(true)
 	e.vote.armed.Store(true)
 	e.alone = soleVoter(servers, conf.LocalID)
@@ -136,7 +140,17 @@ func (e *engine) transport(opts Options, logger hclog.Logger) (raft.Transport, e
 	}
 	e.stream = track(layer)
 	return &network{raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{Stream: e.stream, MaxPool: 3,
-		Timeout: 10 * time.Second, Logger: logger}), stuckTime}, nil
+		Timeout: 10 * time.Second, Logger: logger}), stuckTime, e.leads, e.failed}, nil
+}
+
+// leads reports whether this node leads that term, and has that follower.
+func (e *engine) leads(term uint64, follower raft.ServerID) bool {
+	r := e.started.Load()
+	if r == nil || r.State() != raft.Leader || r.CurrentTerm() != term {
+		return false
+	}
+	return slices.ContainsFunc(r.GetConfiguration().Configuration().Servers,
+		func(s raft.Server) bool { return s.ID == follower })
 }
 
 func closeTransport(t raft.Transport) {

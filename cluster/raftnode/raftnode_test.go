@@ -620,6 +620,68 @@ func TestPipelineThatIsStuck(t *testing.T) {
 	}
 }
 
+// TestFollowerThatIsBackIsHeard: entries for a follower that is away are sent again until it is back, so that raft
+// counts no failure and does not wait after it; but no longer than this node leads. Heartbeats fail at once.
+func TestFollowerThatIsBackIsHeard(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &engine{failed: make(chan struct{})}
+	trans, err := e.transport(Options{Stream: func() (raft.StreamLayer, error) { return tcpLayer{l}, nil }},
+		hclog.NewNullLogger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeTransport(trans)
+	leader := trans.(*network)
+	away, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := raft.ServerAddress(away.Addr().String())
+	away.Close()
+
+	entries := &raft.AppendEntriesRequest{Term: 3, PrevLogEntry: 1}
+	if err := leader.AppendEntries("n2", at, entries, &raft.AppendEntriesResponse{}); err == nil {
+		t.Error("it was sent to nobody, by a node that does not lead")
+	}
+	failed, answers := 0, make(chan struct{})
+	leader.wanted = func(term uint64, follower raft.ServerID) bool {
+		if term != 3 || follower != "n2" {
+			t.Errorf("term %d of %q is asked about", term, follower)
+		}
+		if failed++; failed == 3 {
+			back, err := net.Listen("tcp", string(at))
+			if err != nil {
+				t.Error(err)
+				return false
+			}
+			follower := raft.NewNetworkTransport(tcpLayer{back}, 3, time.Second, io.Discard)
+			t.Cleanup(func() { follower.Close(); <-answers })
+			go func() {
+				defer close(answers)
+				rpc := <-follower.Consumer()
+				rpc.Respond(&raft.AppendEntriesResponse{Term: 3, Success: true}, nil)
+			}()
+		}
+		return true
+	}
+	beat := &raft.AppendEntriesRequest{Term: 3}
+	if err := leader.AppendEntries("n2", at, beat, &raft.AppendEntriesResponse{}); err == nil || failed > 0 {
+		t.Errorf("a heartbeat to a follower that is away: %v", err)
+	}
+	resp := &raft.AppendEntriesResponse{}
+	if err := leader.AppendEntries("n2", at, entries, resp); err != nil || !resp.Success || failed != 3 {
+		t.Errorf("entries for a follower that is back: %v after %d attempts", err, failed)
+	}
+	close(e.failed)
+	leader.wanted = func(uint64, raft.ServerID) bool { return true }
+	if err := leader.AppendEntries("n3", raft.ServerAddress("127.0.0.1:1"), entries, resp); err == nil {
+		t.Error("a node that ends goes on to send")
+	}
+}
+
 // BenchmarkProposeInThree proposes to a leader with two followers, by one client and by 64 at a time.
 func BenchmarkProposeInThree(b *testing.B) {
 	for _, clients := range []int{1, 64} {
