@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -51,10 +52,20 @@ func fake(verb string, args []string) {
 	}
 	mode := strings.TrimSpace(string(raw))
 	if verb == "probe" {
-		fakeProbe(mode)
+		if slices.Contains(args, "--import") {
+			fakeImport(mode)
+		} else {
+			fakeProbe(mode)
+		}
 		return
 	}
 	fakeWorker(mode, flags["--cache"], flags["--only"])
+}
+
+func fakeImport(mode string) {
+	if mode == "gpus-that-die" {
+		os.Exit(128 + int(unix.SIGSEGV)) // as the first process of a PID namespace ends by it
+	}
 }
 
 func fakeProbe(mode string) {
@@ -81,6 +92,7 @@ func fakeProbe(mode string) {
 	if strings.HasPrefix(mode, "gpus") { // of 1 GiB each
 		for i := range devices {
 			devices[i].Info = map[uint32][]byte{cl.DEVICE_NAME: []byte("GPU\x00"),
+				cl.DEVICE_EXTENSIONS:      []byte("a " + externalMemory + "\x00"),
 				cl.DEVICE_TYPE:            binary.LittleEndian.AppendUint64(nil, cl.DEVICE_TYPE_GPU),
 				cl.DEVICE_GLOBAL_MEM_SIZE: binary.LittleEndian.AppendUint64(nil, gpuBytes)}
 			if mode == "gpus-exclusive" || mode == "gpus-prohibited" && i == 0 {

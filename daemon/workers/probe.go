@@ -27,32 +27,37 @@ const (
 // probe runs `tendril probe` on one driver, as a tenant's workers run. A driver that crashes, hangs or talks nonsense
 // is an error that says so.
 func (p *Pool) probe(d Driver, tenant string) ([]*Platform, []clwire.Fallback, error) {
-	u, cache, err := p.home(tenant)
-	if err != nil {
-		return nil, nil, err
-	}
-	r, w, err := os.Pipe()
-	if err != nil {
-		return nil, nil, err
-	}
-	defer r.Close()
-	argv := append(p.opts.argv("probe"), "--icd", d.ICD, "--cache", cache)
-	c := command{tenant: tenant, argv: argv, env: workerEnv(cache, nil), user: u, limits: p.opts.Limits, extra: w}
-	proc, err := p.launch(c, p.opts.Log.WithField("probe", d.ICD))
-	w.Close()
-	if err != nil {
-		return nil, nil, err
-	}
-	defer func() { proc.kill(); proc.wait() }()
-	if !p.track(proc) {
-		return nil, nil, errClosed
-	}
-	defer p.untrack(proc)
-	raw, err := p.readProbe(r, proc)
+	raw, err := p.runProbe(d, tenant)
 	if err != nil {
 		return nil, nil, err
 	}
 	return parseProbe(p.opts.Node, d, raw)
+}
+
+// runProbe gives what a probe with these further arguments writes. One that does not end well is an error.
+func (p *Pool) runProbe(d Driver, tenant string, more ...string) ([]byte, error) {
+	u, cache, err := p.home(tenant)
+	if err != nil {
+		return nil, err
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	argv := append(append(p.opts.argv("probe"), "--icd", d.ICD, "--cache", cache), more...)
+	c := command{tenant: tenant, argv: argv, env: workerEnv(cache, nil), user: u, limits: p.opts.Limits, extra: w}
+	proc, err := p.launch(c, p.opts.Log.WithField("probe", d.ICD))
+	w.Close()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { proc.kill(); proc.wait() }()
+	if !p.track(proc) {
+		return nil, errClosed
+	}
+	defer p.untrack(proc)
+	return p.readProbe(r, proc)
 }
 
 // readProbe reads the probe's answer to its end, which is the process's too, within the time limit.

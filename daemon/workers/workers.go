@@ -66,6 +66,7 @@ type Options struct {
 	Log          logrus.FieldLogger
 
 	isolations []isolation // nil: isolations(); for tests
+	gpus       func() int  // nil: nvidiaGPUs; for tests
 }
 
 // Platform is one platform of a probed driver that works. It is immutable, and stays usable by sessions that hold it

@@ -35,11 +35,18 @@ type DeviceSnapshot struct {
 	InPlace       bool              `json:"in_place"`
 	InPlaceReason string            `json:"in_place_reason,omitempty"` // why not
 	// cl_khr_device_uuid, else derived from node, driver and position
-	UUID string      `json:"uuid,omitempty"`
-	Mode ComputeMode `json:"compute_mode,omitempty"` // as the driver said when it was probed
+	UUID       string      `json:"uuid,omitempty"`
+	ImportMost uint64      `json:"import_most,omitempty"`  // bytes of memory that its driver imports without fault; 0: any
+	Mode       ComputeMode `json:"compute_mode,omitempty"` // as the driver said when it was probed
 	// 1 + its position among all that the node offers, where a session sees only some; 0: it sees all
 	Number int `json:"number,omitempty"`
 }
+
+// Sizes of the allocations that a driver was seen to end at, and to import without fault, in bytes.
+const (
+	LargeImport = 512 << 20
+	SmallImport = 510 << 20
+)
 
 // ProbeResult is what `tendril probe` writes: a driver may hold several platforms.
 type ProbeResult struct {

@@ -35,11 +35,13 @@ type fakeNode struct {
 	unsealed bool                                              // objects that are opened are drafts
 	noDrafts error                                             // of DraftObject
 	unseal   error                                             // of PublishDraft
+	noCopies error                                             // of AttachCopy
 
 	quota uint64 // of ReserveDevice, in bytes; 0: no limit
 
 	mu        sync.Mutex
 	asked     int    // times
+	copies    int    // by AttachCopy and PublishOnGPU
 	reserved  uint64 // bytes
 	next      uint64
 	segments  map[uint64]*node.Segment
@@ -216,6 +218,37 @@ func (n *fakeNode) AttachObject(_ uint64, id [16]byte, name string) (*node.Objec
 	n.lent[o.Segment] = s.Bytes // the worker has it from now on, also once the client gave it back
 	n.attached[o.Segment] = o
 	return o, nil
+}
+
+func (n *fakeNode) AttachCopy(_ uint64, o *node.Object) (*node.Object, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.noCopies != nil {
+		return nil, n.noCopies
+	}
+	n.next++
+	n.copies++
+	b := n.lent[o.Segment]
+	c := &node.Object{ID: [16]byte{byte(n.next), 0xc}, Segment: clwire.AttachedSegment | n.next, Size: o.Size, Bytes: b}
+	n.lent[c.Segment], n.attached[c.Segment] = b, c
+	return c, nil
+}
+
+func (n *fakeNode) PublishOnGPU(host [16]byte, gpu string, size uint64, name string, _ []byte) (id [16]byte,
+	err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s := n.published[""]
+	if s == nil || le.Uint64(host[:]) != s.ID || uint64(len(s.Bytes)) != size || gpu == "" {
+		n.t.Errorf("%x of %d bytes is not what was published for GPU %q", host, size, gpu)
+	}
+	delete(n.published, "")
+	if n.noCopies != nil {
+		return id, n.noCopies
+	}
+	n.copies++
+	n.published[name] = s
+	return host, nil
 }
 
 func (n *fakeNode) DraftObject(_ uint64, gpu string, size uint64, _ []byte) (*node.Object, error) {

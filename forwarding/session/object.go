@@ -21,6 +21,9 @@ import (
 // A device that computes on shared memory works on the object's own memory. Any other gets its copy, from the node's
 // memory, when a command other than a copy from the buffer first needs it there.
 //
+// An object in the memory of a GPU is that memory, where the driver imports it; else the daemon copies it into host
+// memory first.
+//
 // An unsealed object in the memory of a GPU, of the same tenant and by its id, is a buffer that may be written: its
 // maker seals it.
 func (d *Driver) OpenObject(context uintptr, id [16]byte, name string) (uintptr, api.Status) {
@@ -47,14 +50,35 @@ func (d *Driver) OpenObject(context uintptr, id [16]byte, name string) (uintptr,
 		ctx.platform.control.DetachObject(o)
 		return 0, cl.OUT_OF_RESOURCES
 	}
-	if o.Device != "" && !ctx.imports(o.Device) {
-		w.SendOneWay(&clwire.DropSegment{ID: o.Segment})
-		ctx.platform.control.DetachObject(o)
-		d.cfg.Log(fmt.Sprintf("tendril: open an object as a buffer: object %x is in the memory of GPU %s, which is no device of "+
-			"the context, or whose driver imports no memory: copy it into host memory", o.ID, o.Device))
-		return 0, cl.INVALID_OPERATION
+	if o.Device != "" && !ctx.imports(o.Device, o.Size) {
+		if o, err = ctx.copyForWorker(w, o); err != nil {
+			d.cfg.Log(fmt.Sprintf("tendril: open an object as a buffer: %v", err))
+			return 0, objectStatus(err)
+		}
 	}
 	return d.showBuffer(ctx.overObject(o))
+}
+
+// copyForWorker gives a worker that cannot import an object in the memory of a GPU a copy of it in host memory, in
+// place of the object. A draft has none: what kernels write there would not be seen.
+func (c *Context) copyForWorker(w *worker, o *node.Object) (copied *node.Object, err error) {
+	began, control := c.d.began(), c.platform.control
+	err = errors.New("it is not sealed, and kernels would write into a copy")
+	if !o.Draft {
+		copied, err = control.AttachCopy(w.ID(), o)
+	}
+	w.SendOneWay(&clwire.DropSegment{ID: o.Segment})
+	control.DetachObject(o)
+	if err != nil {
+		return nil, fmt.Errorf("%w: object %x of %d bytes is in the memory of GPU %s, which is no device of the context, or "+
+			"whose driver does not import so much: %w", object.ErrUnsupported, o.ID, o.Size, o.Device, err)
+	}
+	c.d.tripped(began, trace.CauseObject, nil, "(one copy through host memory)")
+	if w.Send(&clwire.AddSegment{ID: copied.Segment, Bytes: copied.Offset + copied.Size}, 0, 0) != nil {
+		control.DetachObject(copied)
+		return nil, fmt.Errorf("%w: the worker has ended", object.ErrNoDevice)
+	}
+	return copied, nil
 }
 
 // overObject is a buffer that is an object: for reading, or a draft.
@@ -76,11 +100,15 @@ func (c *Context) overObject(o *node.Object) *Buffer {
 // externalMemory is the extension with which a driver makes a buffer of memory that another one allocated.
 const externalMemory = "cl_khr_external_memory_opaque_fd"
 
-// imports says whether a GPU's memory can be a buffer of the context: the GPU is a device of it, whose driver imports
-// descriptors.
-func (c *Context) imports(uuid string) bool {
-	return !c.InPlace && slices.ContainsFunc(c.devices, func(d *Device) bool { return d.imports == uuid })
+// imports says whether so many bytes of a GPU's memory can be a buffer of the context: the GPU is a device of it, whose
+// driver imports descriptors.
+func (c *Context) imports(uuid string, size uint64) bool {
+	return !c.InPlace && slices.ContainsFunc(c.devices, func(d *Device) bool {
+		return d.imports == uuid && d.importsBytes(size)
+	})
 }
+
+func (d *Device) importsBytes(size uint64) bool { return d.most == 0 || size <= d.most }
 
 func objectStatus(err error) api.Status {
 	switch {

@@ -121,13 +121,13 @@ func TestObjectsThatCannotBeOpened(t *testing.T) {
 }
 
 // An object in the memory of a GPU is the buffer's memory for the GPU's own context: nothing is copied, and nothing is
-// debited. For any other context it is refused, and said why.
+// debited. Any other context gets a copy in host memory; where there is none it is refused, and said why.
 func TestAnObjectInTheMemoryOfAGPU(t *testing.T) {
 	const size, gpu = 1 << 20, "fafafafafafafafafafafafafafafa00"
 	r, host := withObject(t, false, size)
 	r.ok(r.d.ReleaseMemObject(host))
 	eventually(t, "the release", func() bool { r.node.mu.Lock(); defer r.node.mu.Unlock(); return len(r.node.attached) == 0 })
-	r.node.gpu = gpu
+	r.node.gpu, r.node.noCopies = gpu, object.ErrUnsupported
 	for _, imports := range []string{"", "fafafafafafafafafafafafafafafa01"} {
 		r.d.devices.Get(r.dev).imports = imports
 		_, status := r.d.OpenObject(r.ctx, [16]byte{}, "input")
@@ -172,14 +172,38 @@ func TestAnObjectInTheMemoryOfAGPU(t *testing.T) {
 	r.ok(r.d.ReleaseMemObject(in))
 }
 
-// A context whose device computes in host memory cannot have it.
-func TestAnObjectInTheMemoryOfAGPUForACPU(t *testing.T) {
-	r, host := withObject(t, true, 4096)
-	r.ok(r.d.ReleaseMemObject(host))
-	r.node.gpu = "fafafafafafafafafafafafafafafa00"
-	r.d.devices.Get(r.dev).imports = r.node.gpu
-	_, status := r.d.OpenObject(r.ctx, [16]byte{}, "input")
-	r.is(status, cl.INVALID_OPERATION)
+// A context whose device does not import the memory, or not so much of it, reads a copy in host memory; both references
+// are given back. A draft has no copy.
+func TestACopyOfAnObjectInTheMemoryOfAGPU(t *testing.T) {
+	const size, gpu = 1 << 16, "fafafafafafafafafafafafafafafa00"
+	for _, x := range []struct {
+		inPlace bool
+		imports string
+		most    uint64
+		copied  bool
+	}{{true, gpu, 0, true}, {false, "", 0, true}, {false, gpu, size - 1, true}, {false, gpu, size, false}} {
+		r, host := withObject(t, x.inPlace, size)
+		r.ok(r.d.ReleaseMemObject(host))
+		r.node.gpu = gpu
+		dev := r.d.devices.Get(r.dev)
+		dev.imports, dev.most = x.imports, x.most
+		in := r.handle(r.d.OpenObject(r.ctx, [16]byte{}, "input"))
+		got := hostMemory(t, make([]byte, size))
+		r.handle(r.d.EnqueueRead(r.queue(0), in, true, 0, size, ptr(got), api.Waits{}))
+		if at := difference(got, pattern(size, 0)); at >= 0 || (r.node.copies == 1) != x.copied {
+			t.Errorf("%+v: %d copies, another byte at %d", x, r.node.copies, at)
+		}
+		r.ok(r.d.ReleaseMemObject(in))
+		eventually(t, "the release", func() bool {
+			r.node.mu.Lock()
+			defer r.node.mu.Unlock()
+			return len(r.node.attached) == 0
+		})
+		if r.node.unsealed = true; x.copied {
+			_, status := r.d.OpenObject(r.ctx, [16]byte{}, "input")
+			r.is(status, cl.INVALID_OPERATION)
+		}
+	}
 }
 
 // A part of an object goes to a device with memory of its own without the rest.

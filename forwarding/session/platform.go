@@ -46,6 +46,7 @@ type Device struct {
 	inPlace  bool   // computes on shared segments
 	images   bool   // has images and samplers
 	imports  string // its UUID, 32 hexadecimal digits, if its driver makes buffers of a GPU's memory by descriptor
+	most     uint64 // of so many bytes at most; 0: any number
 	info     map[uint32][]byte
 	limits   devices.Limits
 }
@@ -56,7 +57,8 @@ func newPlatform(d *Driver, control node.Control, keeps bool, index uint32,
 }
 
 func (p *Platform) addDevice(index uint32, snapshot clwire.DeviceSnapshot) error {
-	dev := &Device{platform: p, index: index, inPlace: snapshot.InPlace, info: devices.Mask(snapshot)}
+	dev := &Device{platform: p, index: index, inPlace: snapshot.InPlace, info: devices.Mask(snapshot),
+		most: snapshot.ImportMost}
 	dev.info[cl.DEVICE_PLATFORM] = answers.Size(p.handle)
 	dev.images = answers.Number(snapshot.Info[cl.DEVICE_IMAGE_SUPPORT]) != 0
 	if slices.Contains(strings.Fields(strings.Trim(string(snapshot.Info[cl.DEVICE_EXTENSIONS]), "\x00")), externalMemory) {

@@ -87,8 +87,12 @@ func (b *Buffer) publish(name string, meta []byte) (id [16]byte, err error) {
 	if err != nil {
 		return id, err
 	}
-	if dev != nil {
+	switch {
+	case dev == nil:
+	case dev.importsBytes(b.size):
 		return b.publishDevice(dev, name, meta)
+	default:
+		return b.publishByHost(dev, name, meta)
 	}
 	if !b.ctx.InPlace || b.mappedForWriting() {
 		return b.publishCopy(name, meta)
@@ -231,6 +235,24 @@ func (b *Buffer) publishDevice(dev *Device, name string, meta []byte) (id [16]by
 		return id, fmt.Errorf("publish %d bytes as %q: %w", b.size, name, err)
 	}
 	return o.ID, nil
+}
+
+// publishByHost makes the object in the memory of a GPU whose driver does not import so much: by way of host memory.
+func (b *Buffer) publishByHost(dev *Device, name string, meta []byte) (id [16]byte, err error) {
+	if b.ctx.Remote {
+		return id, fmt.Errorf("%w: publish %d bytes as %q in the memory of GPU %s of another machine: its driver imports %d bytes "+
+			"at most", object.ErrUnsupported, b.size, name, dev.imports, dev.most)
+	}
+	began := b.d.began()
+	defer func() { b.d.tripped(began, trace.CausePublish, nil, name+" (two copies, through host memory)") }()
+	host, err := b.publishCopy("", nil)
+	if err != nil {
+		return id, err
+	}
+	if id, err = b.d.control.PublishOnGPU(host, dev.imports, b.size, name, meta); err != nil {
+		return id, fmt.Errorf("publish %d bytes as %q in the memory of GPU %s: %w", b.size, name, dev.imports, err)
+	}
+	return id, nil
 }
 
 // copyInto has a GPU copy the buffer into a draft in its memory, and waits for it.

@@ -84,6 +84,29 @@ func TestPublishInTheMemoryOfAGPUFails(t *testing.T) {
 	}
 }
 
+// A result of more bytes than the GPU's driver imports becomes an object there by way of host memory, and on another
+// machine it is refused.
+func TestPublishMoreThanTheDriverImports(t *testing.T) {
+	const size = 1 << 16
+	r, _, b := onGPU(t, size)
+	r.d.devices.Get(r.dev).most = size - 1
+	if _, err := r.d.Publish(b, "result", nil); err != nil || r.node.copies != 1 {
+		t.Fatalf("%d copies, %v", r.node.copies, err)
+	}
+	if at := difference(r.object("result"), pattern(size, 0)); at >= 0 {
+		t.Errorf("it differs at %d", at)
+	}
+	r.node.noCopies = object.ErrFull
+	if _, err := r.d.Publish(b, "other", nil); !errors.Is(err, object.ErrFull) || r.object("other") != nil {
+		t.Errorf("no copy, and %v", err)
+	}
+	r.d.contexts.Get(r.ctx).Remote = true
+	if _, err := r.d.Publish(b, "other", nil); !errors.Is(err, object.ErrUnsupported) {
+		t.Errorf("on another machine: %v", err)
+	}
+	r.d.contexts.Get(r.ctx).Remote = false
+}
+
 // In whose memory an object is to lie is the program's to say; without a word it is host memory where that is shared.
 func TestPublishKinds(t *testing.T) {
 	r, _, b := onGPU(t, 4096)

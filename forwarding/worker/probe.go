@@ -42,6 +42,9 @@ func Probe(ctx context.Context, o Options) error {
 	if _, err := redirect(); err != nil { // drivers greet on standard output
 		return fmt.Errorf("standard output: %w", err)
 	}
+	if o.Import {
+		return tryImport(o.ICD, cudaDriver, clwire.LargeImport)
+	}
 	if r.Platforms, err = Snapshot(o.ICD, o.NoInPlace); err != nil {
 		return err
 	}
@@ -80,6 +83,85 @@ func computeModes(platforms []clwire.PlatformSnapshot, driver string) {
 			}
 		}
 	}
+}
+
+// tryImport has CUDA make so many bytes of a GPU's memory, and the OpenCL driver read some of it as a buffer. NVIDIA's
+// driver 580 ends the process at that, from 512 MiB on, on hosts with two GPUs.
+func tryImport(icd, driver string, size uint64) error {
+	lib, err := opencl.Open(icd)
+	if err != nil {
+		return err
+	}
+	platforms, err := lib.Platforms()
+	if err != nil {
+		return err
+	}
+	for _, p := range platforms {
+		devices, err := p.Devices()
+		if err != nil {
+			return err
+		}
+		for _, d := range devices {
+			if extensions, _ := d.Info(cl.DEVICE_EXTENSIONS); bytes.Contains(extensions, []byte(externalMemory)) {
+				return tryImportOn(p, d, driver, size)
+			}
+		}
+	}
+	return fmt.Errorf("no device of %s imports memory", icd)
+}
+
+// tryImportOn is tryImport on one device. What it makes ends with the process.
+func tryImportOn(p opencl.Platform, d opencl.Device, driver string, size uint64) error {
+	uuid, _ := d.Info(cl.DEVICE_UUID_KHR)
+	fd, err := exported(driver, uuid, size)
+	if err != nil {
+		return err
+	}
+	c, s := p.CreateContext([]opencl.Device{d})
+	if s != cl.SUCCESS {
+		return s.Err("clCreateContext")
+	}
+	q, s := c.CreateQueue(d, 0)
+	if s != cl.SUCCESS {
+		return s.Err("clCreateCommandQueue")
+	}
+	m, s := c.ImportBuffer(d, cl.MEM_READ_WRITE, size, fd)
+	if s != cl.SUCCESS {
+		return s.Err("clCreateBufferWithProperties")
+	}
+	host := make([]byte, 64)
+	if _, s = q.Transfer(true, m, size-uint64(len(host)), uint64(len(host)), fixed.Address(host),
+		opencl.After{}); s != cl.SUCCESS {
+		return s.Err("clEnqueueReadBuffer")
+	}
+	return q.Finish().Err("clFinish")
+}
+
+// exported makes memory of a GPU and gives its descriptor.
+func exported(driver string, uuid []byte, size uint64) (fd int, err error) {
+	library, err := cuda.Open(driver)
+	if err != nil {
+		return -1, err
+	}
+	list, err := library.Devices()
+	if err != nil {
+		return -1, err
+	}
+	for _, d := range list {
+		if !bytes.Equal(d.UUID[:], uuid) {
+			continue
+		}
+		c, err := library.Context(d)
+		if err != nil {
+			return -1, err
+		}
+		memory, err := c.Create(size)
+		if err != nil {
+			return -1, err
+		}
+		return memory.Export()
+	}
+	return -1, fmt.Errorf("CUDA shows no GPU %x", uuid)
 }
 
 // Snapshot loads a driver into this process and describes its platforms. noInPlace: no device computes on segments,

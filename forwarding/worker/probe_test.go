@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/cuda/fakecuda"
@@ -30,6 +32,33 @@ func TestComputeModesOfNVIDIA(t *testing.T) {
 		if d := list[0].Devices; d[0].Mode != want || d[1].Mode != "" {
 			t.Errorf("%s: %+v", name, d)
 		}
+	}
+}
+
+// TestTryImport: the test's driver imports nothing, and says so. The memory that a driver is tried with is of the GPU
+// that is named.
+func TestTryImport(t *testing.T) {
+	driver := fakecuda.Build(t)
+	err := tryImport(driverFile(t), driver, 1<<20)
+	if err == nil || !strings.Contains(err.Error(), "imports memory") {
+		t.Errorf("a driver that imports none: %v", err)
+	}
+	uuid := bytes.Repeat([]byte{0xfa}, 16)
+	uuid[15] = 1
+	fd, err := exported(driver, uuid, 2<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Size != 2<<20 {
+		t.Errorf("a descriptor of %d bytes: %v", st.Size, err)
+	}
+	if _, err := exported(driver, bytes.Repeat([]byte{0xfb}, 16), 2<<20); err == nil {
+		t.Error("memory of a GPU that there is not")
+	}
+	if _, err := exported(driver, uuid, 1<<40); err == nil {
+		t.Error("more memory than there is")
 	}
 }
 

@@ -11,6 +11,7 @@ type Options struct {
 	Platform  int      // index of the platform inside that driver
 	CacheDir  string   // the only directory it may write; kernel caches live there
 	Only      []int    // places in the driver's list of the devices that there are; nil: all
+	Import    bool     // of a probe: it has the driver import memory of a GPU, which it may not survive
 	NoInPlace bool     // no device computes on segments, whatever it could; each queue has a submitting thread
 	Control   *os.File // worker: SOCK_SEQPACKET to the daemon. Probe: a pipe for the ProbeResult
 }

@@ -57,6 +57,7 @@ func guardVerb() *cobra.Command {
 func probeVerb() *cobra.Command {
 	cmd := &cobra.Command{Use: "probe", Short: "Say what one driver has", Hidden: true, Args: cobra.NoArgs}
 	o := workerFlags(cmd)
+	cmd.Flags().BoolVar(&o.Import, "import", false, "have it import much memory of a GPU, which it may not survive")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if o.Control, err = control(); err != nil {
 			return err

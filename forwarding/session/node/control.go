@@ -26,6 +26,9 @@ type Control interface {
 	// AttachObject shows a sealed object to a worker, by name where id is zero, and maps it here where memory is
 	// shared. It stays until DetachObject.
 	AttachObject(worker uint64, id [16]byte, name string) (*Object, error)
+	// AttachCopy is AttachObject of a copy in host memory, which the daemon makes of a sealed object in the memory of a
+	// GPU. The object stays as it is.
+	AttachCopy(worker uint64, o *Object) (*Object, error)
 	DetachObject(*Object)
 	// DraftObject makes an unsealed object in the memory of a GPU, by its UUID, and shows it to a worker that fills it.
 	// It stays until PublishDraft or DropDraft.
@@ -34,6 +37,9 @@ type Control interface {
 	// process. An error leaves nothing.
 	PublishDraft(o *Object, name string) error
 	DropDraft(*Object)
+	// PublishOnGPU makes an object in the memory of a GPU of an unnamed one in host memory that PublishSegment made, by
+	// the daemon's copy, and gives the latter up.
+	PublishOnGPU(host [16]byte, gpu string, size uint64, name string, meta []byte) (id [16]byte, err error)
 	Close() error
 }
 

@@ -138,6 +138,46 @@ func (c *local) AttachObject(worker uint64, id [16]byte, name string) (*Object, 
 	return o, nil
 }
 
+func (c *local) AttachCopy(worker uint64, o *Object) (*Object, error) {
+	buf, err := c.conn.Create(o.Size, client.CreateOptions{Own: true})
+	if err != nil {
+		return nil, err
+	}
+	if err := c.conn.CopyObject(buf.ID(), 0, o.ID, "", 0, o.Size); err != nil {
+		return nil, errors.Join(err, buf.Abort())
+	}
+	sealed, err := buf.Seal()
+	if err != nil {
+		return nil, errors.Join(err, buf.Abort())
+	}
+	defer sealed.Release() // the worker's reference keeps it
+	return c.AttachObject(worker, sealed.ID(), "")
+}
+
+func (c *local) PublishOnGPU(host [16]byte, gpu string, size uint64, name string, meta []byte) (id [16]byte,
+	err error) {
+	defer c.conn.ReleaseID(host)
+	device, err := object.ParseDevice(gpu)
+	if err != nil {
+		return id, err
+	}
+	draft, err := c.conn.DraftDevice(device, size, meta)
+	if err != nil {
+		return id, err
+	}
+	if err := c.conn.CopyObject(draft.ID(), 0, host, "", 0, size); err != nil {
+		draft.Abort()
+		return id, err
+	}
+	if err := draft.Publish(name); err != nil {
+		return id, err
+	}
+	if name != "" {
+		c.conn.ReleaseID(draft.ID())
+	}
+	return draft.ID(), nil
+}
+
 func (c *local) DetachObject(o *Object) {
 	if o.theirs != nil {
 		o.theirs.Release()

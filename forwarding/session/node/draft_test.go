@@ -29,8 +29,62 @@ func (gpus) Allocate(_ store.Asker, _ object.Device, bytes uint64) (int, uint64,
 	return fd, real, unix.Ftruncate(fd, int64(real))
 }
 
-func (gpus) Copy(store.Asker, store.Place, store.Place, uint64) error { return object.ErrUnsupported }
-func (gpus) Forget(int)                                               {}
+func (gpus) Copy(_ store.Asker, to, from store.Place, bytes uint64) error {
+	b := make([]byte, bytes)
+	_, err := unix.Pread(from.FD, b, int64(from.Offset))
+	if err == nil {
+		_, err = unix.Pwrite(to.FD, b, int64(to.Offset))
+	}
+	return err
+}
+
+func (gpus) Forget(int) {}
+
+// TestCopiesByHost: an object in the memory of a GPU is shown to a worker as a copy in host memory, and one in host
+// memory becomes one of a GPU. The bytes are the same, and nothing else is left.
+func TestCopiesByHost(t *testing.T) {
+	d, c := start(t)
+	s, err := c.AllocSegment(10000, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range s.Bytes {
+		s.Bytes[i] = byte(i % 251)
+	}
+	host, err := c.PublishSegment(s, 10000, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.UnmapSegment(s)
+	id, err := c.PublishOnGPU(host, aGPU, 10000, "result", []byte("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "end of the object in host memory", func() bool { return d.store.Status().References == 0 })
+	o, err := c.AttachObject(3, [16]byte{}, "result")
+	if err != nil || o.ID != id || o.Device != aGPU || o.Size != 10000 {
+		t.Fatalf("%+v, %v", o, err)
+	}
+	copied, err := c.AttachCopy(3, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(copied.Bytes) != 10000 || copied.Bytes[9999] != 9999%251 || copied.Bytes[250] != 250 || copied.Device != "" {
+		t.Errorf("a copy of %d bytes in the memory of %q, or other bytes", len(copied.Bytes), copied.Device)
+	}
+	c.DetachObject(copied)
+	c.DetachObject(o)
+	await.Until(t, "end of the copy", func() bool {
+		return d.store.Status().References == 0 && d.store.Status().Objects == 1
+	})
+	if _, err := c.PublishOnGPU(id, "no UUID", 10000, "other", nil); !errors.Is(err, object.ErrInvalid) {
+		t.Errorf("a UUID that is none: %v", err)
+	}
+	if _, err := c.PublishOnGPU([16]byte{9}, aGPU, 10000, "other", nil); !errors.Is(err, object.ErrNotFound) {
+		t.Errorf("an object that is none: %v", err)
+	}
+	await.Until(t, "end of the draft", func() bool { return d.store.Status().OpenObjects == 0 })
+}
 
 // TestDraft: an unsealed object in the memory of a GPU becomes one that others find, or goes.
 func TestDraft(t *testing.T) {
