@@ -8,22 +8,25 @@ here=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-cp -r "$here" "$work/src" # setuptools writes beside its sources
-cp "$here/../../LICENSE" "$work/src/LICENSE"
-find "$work/src" -name __pycache__ -prune -exec rm -rf {} +
 rm -f "$out"/tendril-*.whl "$out"/tendril-*.tar.gz
-(cd "$work/src" && "$python" -c "
+# build HOOK DIR: what pip asks of the build backend, with that source, in DIR.
+build() {
+  (cd "$2" && "$python" -B -c "
 import sys
-from setuptools import build_meta
-build_meta.build_sdist(sys.argv[1])" "$out" >"$work/log" 2>&1) || { cat "$work/log"; exit 1; }
+sys.path.insert(0, '.')
+import backend
+getattr(backend, sys.argv[1])(sys.argv[2])" "$1" "$out" >"$work/log" 2>&1) || { cat "$work/log"; exit 1; }
+}
+files() { (cd "$here" && find . -name __pycache__ -prune -o -print | sort); }
+files >"$work/before"
+build build_sdist "$here"
+files | diff "$work/before" - || { echo "the build leaves files in the tree"; exit 1; }
 # The wheel is built from the sdist, which proves that the sdist is complete.
 mkdir "$work/sdist"
 tar -xzf "$out"/tendril-*.tar.gz -C "$work/sdist" --strip-components=1
-(cd "$work/sdist" && "$python" -c "
-import sys
-from setuptools import build_meta
-build_meta.build_wheel(sys.argv[1])" "$out" >"$work/log" 2>&1) || { cat "$work/log"; exit 1; }
+build build_wheel "$work/sdist"
 wheel=$(ls "$out"/tendril-*.whl)
+"$python" -m zipfile -l "$wheel" | grep -q LICENSE || { echo "the wheel has no licence"; exit 1; }
 
 "$python" -m venv --system-site-packages --without-pip "$work/venv"
 site=$("$work/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
