@@ -98,6 +98,18 @@ func (l *Lingers) isCrowded(c *company) bool {
 // free reports whether another connection of a company may linger.
 func (l *Lingers) free(c *company) bool { return l.now.Load() < l.limit && !l.isCrowded(c) }
 
+// OthersWork reports whether connections of other tenants than one are busy: one that lingers, or several.
+func (l *Lingers) OthersWork(tenant string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.companies {
+		if c.tenant != tenant && (c.lingering.Load() > 0 || l.isCrowded(c)) {
+			return true
+		}
+	}
+	return false
+}
+
 // lingerTime bounds one stay in the kernel; the kernel rounds up to its tick.
 const lingerTime = 2 * time.Millisecond
 

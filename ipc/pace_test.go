@@ -9,45 +9,53 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A socket that listens rests while others are at work, and only then.
+// Work rests while others are at work, and only then, and not where it is seldom.
 func TestPace(t *testing.T) {
-	start := time.Now()
-	at := func(d time.Duration) time.Time { return start.Add(d) }
-	turns := func(x *pace, other time.Time) (n int) {
-		for n = 1; n < 1000; n++ {
-			began := at(time.Duration(n) * 50 * time.Microsecond)
-			if x.tires(began, began.Add(50*time.Microsecond), other) {
-				return n
+	const took = 50 * time.Microsecond
+	turns := func(pause time.Duration, othersWork bool) (n int) {
+		var x Pace
+		for began := time.Now(); n < 1000; began = began.Add(took + pause) {
+			if n++; x.Tires(began, took, othersWork) {
+				break
 			}
 		}
 		return n
 	}
-	if n := turns(&pace{}, time.Time{}); n != 1000 {
-		t.Errorf("it rested after %d turns though it was alone", n)
+	if n := turns(0, false); n != 1000 {
+		t.Errorf("it rested after %d turns though nobody else worked", n)
 	}
-	busy := NewLingers(1)
-	busy.now.Store(1)
-	for name, n := range map[string]int{
-		"somebody has turns": turns(&pace{}, at(time.Hour)),
-		"somebody lingers":   turns(&pace{lingers: busy}, time.Time{}),
-	} {
-		if want := int(paceWork / (50 * time.Microsecond)); n != want {
-			t.Errorf("%s: it rested after %d turns, not %d", name, n, want)
-		}
+	if n, want := turns(0, true), int(paceWork/took); n != want {
+		t.Errorf("it rested after %d turns, not %d", n, want)
 	}
-	x := &pace{lingers: busy}
-	for n := range 100 { // seldom enough
-		began := at(time.Duration(n) * 2 * paceRest)
-		if x.tires(began, began.Add(50*time.Microsecond), time.Time{}) {
-			t.Fatal("it rested though hardly anybody came")
-		}
+	if n := turns(PaceRest, true); n != 1000 {
+		t.Errorf("it rested after %d turns with a rest between any two", n)
+	}
+}
+
+// Who works is known by tenant: one's own connections are nobody else's.
+func TestOthersWork(t *testing.T) {
+	l := NewLingers(2)
+	l.limit = 2
+	mine := l.join("mine")
+	if l.enter(mine); l.OthersWork("mine") {
+		t.Error("my own connection lingers, and somebody else works")
+	}
+	if !l.OthersWork("yours") {
+		t.Error("my connection lingers, and for you nobody else works")
+	}
+	l.leave(mine)
+	if l.OthersWork("yours") {
+		t.Error("nobody lingers, and somebody works")
+	}
+	if l.crowd(mine); !l.OthersWork("yours") || l.OthersWork("mine") {
+		t.Error("several of my connections are busy: you do not hear of it, or I do")
 	}
 }
 
 // Nobody is let in while the socket rests, and everybody after it.
 func TestWhoConnectsWithoutEndWaits(t *testing.T) {
 	l := NewLingers(1)
-	l.now.Store(1)
+	l.join("other").lingering.Store(1)
 	p, err := NewPoller()
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +83,7 @@ func TestWhoConnectsWithoutEndWaits(t *testing.T) {
 		if worked >= 2*paceWork {
 			t.Error("it went on without a rest")
 			rested = rests
-		} else if began.Sub(ended) >= paceRest/2 {
+		} else if began.Sub(ended) >= PaceRest/2 {
 			worked, rested = 0, rested+1
 		}
 		if rested >= rests {

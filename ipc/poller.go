@@ -50,7 +50,26 @@ type served struct {
 	next  *served // behind it in share's queue
 	wants bool    // it stands there; of run's goroutine, as the next
 	shut  bool    // the peer has closed its end, which is yet to be acted on
-	pace  pace    // of a socket that listens
+	paced *paced  // a socket that listens
+}
+
+// paced is what a socket that listens has besides.
+type paced struct {
+	Pace
+	lingers *Lingers
+}
+
+// tires takes note of a turn that began then, of a socket that listens.
+func (p *Poller) tires(s *served, began time.Time) bool {
+	if s.paced == nil {
+		return false
+	}
+	tenant, now := "", time.Now()
+	if p.payer != nil {
+		tenant = p.payer.tenant
+	}
+	othersWork := now.Sub(p.other) < PaceRest || s.paced.lingers.OthersWork(tenant)
+	return s.paced.Tires(began, min(now.Sub(began), pollerMost), othersWork)
 }
 
 // Turn says what became of a connection's turn.
@@ -134,9 +153,9 @@ func (p *Poller) Serve(a *Accepted, tenant string, step func() Turn, left func()
 
 // Listen has the poller call step whenever somebody waits at a socket that listens, until that gives Leave or the
 // poller is closed. A tenant's time for that is noted with Charge. While others are at work, those who linger too, it
-// rests now and then (pace).
+// rests now and then (Pace).
 func (p *Poller) Listen(fd int, lingers *Lingers, step func() Turn) error {
-	s := &served{fd: fd, step: step, left: func() bool { return true }, pace: pace{lingers: lingers}}
+	s := &served{fd: fd, step: step, left: func() bool { return true }, paced: &paced{lingers: lingers}}
 	if !p.add(s, "") {
 		return fmt.Errorf("%w: epoll takes no socket that listens", object.ErrFull)
 	}
@@ -288,8 +307,8 @@ func (p *Poller) turn(began time.Time) time.Time {
 		mine = p.drop(s)
 	case turn == Rest:
 		p.rest(s, failureRest)
-	case turn == More && s.a == nil && s.pace.tires(began, time.Now(), p.other):
-		p.rest(s, paceRest)
+	case turn == More && p.tires(s, began):
+		p.rest(s, PaceRest)
 	case turn == More:
 		share.put(s)
 	}

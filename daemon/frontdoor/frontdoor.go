@@ -142,11 +142,15 @@ type Server struct {
 	running sync.WaitGroup // the connections and what accepts from other machines
 	turns   *turns         // immutable
 	pages   *turns         // immutable: one at a time
-	named   namedWaits
-	tallies tallies
-	broken  atomic.Uint64 // connections whose peer broke the protocol
-	ended   chan struct{} // closed by Close
-	opening sync.Once
+	pace    ipc.Pace       // of pages; of whoever has a turn of them
+	// immutable but in tests, both: whether other tenants work, and what calls the next after a rest
+	othersWork func(tenant string) bool
+	afterRest  func(next func())
+	named      namedWaits
+	tallies    tallies
+	broken     atomic.Uint64 // connections whose peer broke the protocol
+	ended      chan struct{} // closed by Close
+	opening    sync.Once
 
 	mu      sync.Mutex // guards the rest
 	conns   map[*connection]struct{}
@@ -179,6 +183,8 @@ func Listen(opts Options) (*Server, error) {
 		conns: make(map[*connection]struct{}), tenants: make(map[string]int), away: make(map[uint64]*awaySession),
 	}
 	s.pages.free = 1
+	s.othersWork = s.lingers.OthersWork
+	s.afterRest = func(next func()) { time.AfterFunc(ipc.PaceRest, next) }
 	s.strangers = strangers{from: map[netip.Addr]int{}, all: map[*stranger]struct{}{}}
 	s.orphans = orphans{grace: opts.Grace, of: make(map[int][]*ipc.Process), timer: make(map[*ipc.Process]*time.Timer)}
 	if s.poller, err = ipc.NewPoller(); err == nil {

@@ -15,12 +15,19 @@ const pageLine = "\x00page"
 
 // PageTurn is a turn for a page of a listing, also of inspection's, which comes by another door. It waits for it; the
 // caller calls over at its end. One page is made at a time, however long that takes: it waits for no disk and no peer.
-// If the next one were begun beside it after a while, on a busy machine hundreds would be under way.
+// If the next one were begun beside it after a while, on a busy machine hundreds would be under way. While others work
+// the next one waits a while, now and then: whoever asks without end would have a processor for good.
 func (s *Server) PageTurn(tenant string) (over func()) {
 	alone := s.pages.wait(tenant)
 	beside := s.turns.take(pageLine)
+	began := time.Now()
 	return func() {
+		took := time.Since(began)
 		beside()
+		if s.pace.Tires(began, took, s.othersWork(tenant)) {
+			s.afterRest(alone)
+			return
+		}
 		alone()
 	}
 }

@@ -125,6 +125,31 @@ func TestOnePageAtATime(t *testing.T) {
 	}
 }
 
+// After a page the next one waits for a rest while other tenants work, and is begun at once otherwise.
+func TestPagesRestWhileOthersWork(t *testing.T) {
+	var rests []func()
+	others := false
+	s := &Server{turns: newTurns(), pages: newTurns(), afterRest: func(next func()) { rests = append(rests, next) },
+		othersWork: func(tenant string) bool { return others && tenant == "loud" }}
+	s.pages.free = 1
+	page := func() {
+		over := s.PageTurn("loud")
+		time.Sleep(ipc.PaceRest) // Pause: as long as many pages take
+		over()
+	}
+	page()
+	if page(); len(rests) > 0 {
+		t.Fatal("pages rested though nobody else works")
+	}
+	others = true
+	if page(); len(rests) != 1 || s.pages.free != 0 {
+		t.Fatalf("others work, and after a page there are %d rests and %d turns for the next one", len(rests), s.pages.free)
+	}
+	if rests[0](); s.pages.free != 1 {
+		t.Errorf("after the rest there are %d turns", s.pages.free)
+	}
+}
+
 // Who asks for pages and reads none keeps nobody else from theirs.
 func TestUnreadPagesHoldNoTurn(t *testing.T) {
 	b := &slowBackend{fakeBackend: newFakeBackend(), status: make([]byte, 4<<20)}
