@@ -396,7 +396,7 @@ func (d *Daemon) openTemporaryCaches(why error) error {
 		return err
 	}
 	if err := os.Symlink(dir, filepath.Join(d.cfg.StateDir, temporaryLink)); err != nil {
-		d.log.WithError(err).Warnf("%s will be left where this daemon is killed", dir)
+		d.log.WithError(err).Warnf("%s will stay behind if this daemon is killed", dir)
 	}
 	d.cacheRoot, d.cacheTemporary, d.node.CacheDir = dir, true, dir
 	d.startFallbacks = append(d.startFallbacks, clwire.Fallback{

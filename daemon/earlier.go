@@ -134,7 +134,7 @@ func (d *Daemon) incomplete(there, missing []statePart) error {
 	for _, p := range missing {
 		lost = append(lost, fmt.Sprintf("%s (%s; recreated, %s)", p.path, p.what, p.lost))
 	}
-	return fmt.Errorf("%w: %s has %s of a node that was there before, but not %s. Is a volume not mounted, or only a part restored? Restore the whole directory from a copy, or, "+
+	return fmt.Errorf("%w: %s has %s of an earlier node, but not %s. Is a volume not mounted, or was only a part restored? Restore the whole directory from a copy, or, "+
 		"if that is meant, start once with --bootstrap-anyway", ErrIncomplete, d.cfg.StateDir, strings.Join(have, ", "),
 		strings.Join(lost, "; nor "))
 }

@@ -197,7 +197,7 @@ func (s *successor) deliver(ctx context.Context, w *inheritance, d *Daemon) erro
 	if gpus := w.handoff.DeviceDescriptors(); err == nil && s.format >= 3 {
 		err = s.send(handoverDevices, gpus)
 	} else if err == nil && len(gpus) > 0 {
-		d.log.Warnf("%d objects in the memory of GPUs are lost: the next daemon is of a release that does not know them",
+		d.log.Warnf("%d objects in GPU memory are lost: the next daemon's release does not support them",
 			len(gpus))
 	}
 	if err != nil {

@@ -132,7 +132,7 @@ func (l *look) sessionLink(s SessionStatus) inspect.Link {
 // Settings implements inspect.Source. There is no secret among them, but paths and who is which tenant.
 func (l *look) Settings(v inspect.Viewer) (list []inspect.Setting, err error) {
 	if _, all := l.sees(v); !all {
-		return nil, fmt.Errorf("%w: the configuration is for whom the daemon belongs to", object.ErrPermission)
+		return nil, fmt.Errorf("%w: only root and the daemon's own user may see the configuration", object.ErrPermission)
 	}
 	for _, s := range l.cfg.Show() {
 		list = append(list, inspect.Setting(s))

@@ -92,7 +92,7 @@ func storeMetrics(st store.Status) []inspect.Metric {
 		bytes("used_bytes", "What creators asked for.", st.UsedBytes),
 		bytes("warm_bytes", "Populated memory that is ready for new segments.", st.WarmBytes),
 		bytes("idle_bytes", "Empty segments that are kept for their writers.", st.IdleBytes),
-		bytes("leaving_bytes", "Memory of no use that some connection has not let go.", st.LeavingBytes),
+		bytes("leaving_bytes", "Unused memory that some connection has not released.", st.LeavingBytes),
 		bytes("session_bytes", "Segments of OpenCL sessions.", st.SessionBytes),
 		bytes("table_bytes", "The records of objects themselves.", st.TableBytes),
 		bytes("request_bytes", "Memory of the daemon that requests hold while they wait.", st.RequestBytes),
@@ -108,7 +108,7 @@ func storeMetrics(st store.Status) []inspect.Metric {
 		bytes("disk_waiting", "Transfers that wait for the disk.", uint64(st.DiskWaiting)),
 		bytes("damaged_files", "Files that could not be read at the start.", uint64(len(st.Damaged))),
 		bytes("files_left", "Files of deleted objects that could not be removed.", uint64(st.FilesLeft)),
-		bytes("records_behind", "Objects whose last change the disk did not take.", uint64(st.RecordsBehind)),
+		bytes("records_behind", "Objects whose last change the disk refused.", uint64(st.RecordsBehind)),
 	}
 }
 
@@ -140,7 +140,7 @@ func (l *look) requestMetrics() []inspect.Metric {
 		return nil
 	}
 	took := inspect.Metric{Name: "tendril_request_duration_seconds",
-		Help: "How long the daemon was busy with each request of a client, waits left out.", Timed: []inspect.Timed{}}
+		Help: "How long the daemon was busy with each request of a client, without waits.", Timed: []inspect.Timed{}}
 	failed := inspect.Metric{Name: "tendril_request_failures_total", Counter: true,
 		Help: "Requests that were answered with an error."}
 	for _, t := range door.Tallies() {

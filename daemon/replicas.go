@@ -198,7 +198,7 @@ func (d *Daemon) addReplica(tenant string, id object.ID) (refused bool, err erro
 	for try := 0; ; try++ {
 		o, _, ok := d.publishedAs(tenant, id)
 		if !ok {
-			return true, fmt.Errorf("%w: object %s is published no longer", object.ErrNotFound, id)
+			return true, fmt.Errorf("%w: object %s is no longer published", object.ErrNotFound, id)
 		}
 		result, err := d.proposeOwn(&fsm.AddReplica{ID: o.ID, Epoch: o.Epoch, Replica: d.ownReplica()})
 		if !errors.Is(err, object.ErrBusy) || try >= busyTries { // another node's came before

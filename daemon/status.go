@@ -108,11 +108,11 @@ func (d *Daemon) fallbacks() []clwire.Fallback {
 	}
 	if why := d.store.KeptUnknown(); why != "" {
 		list = append(list, clwire.Fallback{What: "charging memory until it is free",
-			Why: why + ": what a process keeps after it was let go is nobody's"})
+			Why: why + ": memory that a process keeps after it was freed is charged to nobody"})
 	}
 	for _, v := range workers.Visible() {
 		list = append(list, clwire.Fallback{What: "devices that the daemon's environment hides",
-			Why: v + ": drivers show others to no worker; start the daemon without it, or with another value"})
+			Why: v + ": drivers show workers no other devices; start the daemon without it, or with another value"})
 	}
 	if fault := d.meta.raft.Status().Fault; fault != "" {
 		list = append(list, clwire.Fallback{What: "changes to the cluster's metadata", Why: fault})

@@ -178,7 +178,7 @@ func (c *Conn) SealDevice(id object.ID, meta []byte) error {
 	case err != nil:
 		return err
 	case e.gpu == nil:
-		return fmt.Errorf("%w: object %s is in host memory: its metadata come with its creation", object.ErrUnsupported, id)
+		return fmt.Errorf("%w: object %s is in host memory: its metadata is given at its creation", object.ErrUnsupported, id)
 	}
 	return c.sealWith(id, meta)
 }
@@ -186,7 +186,7 @@ func (c *Conn) SealDevice(id object.ID, meta []byte) error {
 func (s *Store) checkDeviceSpec(spec Spec, device object.Device) error {
 	switch {
 	case s.opts.Devices == nil:
-		return fmt.Errorf("%w: this store has no memory of GPUs", object.ErrUnsupported)
+		return fmt.Errorf("%w: this store has no GPU memory", object.ErrUnsupported)
 	case spec.SizeBytes == 0 || device.IsZero():
 		return fmt.Errorf("%w: an object of %d bytes in the memory of GPU %s", object.ErrInvalid, spec.SizeBytes, device)
 	case spec.Class == object.Persisted:
@@ -497,7 +497,7 @@ func (c *Conn) copied(to, from object.ID, fromName string) (target, source *entr
 	case source.state == object.Spilled || source.gpu == nil && source.moving != nil:
 		err = fmt.Errorf("%w: object %s is on disk", ErrAway, source.id)
 	case source.gpu == nil && target.gpu == nil:
-		err = fmt.Errorf("%w: objects %s and %s are both in host memory: who has them can copy", object.ErrInvalid,
+		err = fmt.Errorf("%w: objects %s and %s are both in host memory: copy them in your own program", object.ErrInvalid,
 			target.id, source.id)
 	case target.gpu == nil && (target.seg == nil || !target.seg.once || target.seg.sealed):
 		err = fmt.Errorf("%w: object %s has no segment of its own: create it with one", object.ErrInvalid, target.id)

@@ -108,7 +108,7 @@ func (s *Store) sealMemory(e *entry, strict bool) error {
 	case !g.once:
 		return fmt.Errorf("%w: a strict seal needs an object created with a segment of its own", object.ErrInvalid)
 	case g.sealed:
-		return fmt.Errorf("%w: an earlier seal, not strict, failed: the kernel allows no strict one after it. Seal without strict, or create the object again", object.ErrInvalid)
+		return fmt.Errorf("%w: an earlier ordinary seal failed, and the kernel allows no strict seal after it. Seal without strict, or create the object again", object.ErrInvalid)
 	}
 	creator := e.creator
 	e.sealing = true

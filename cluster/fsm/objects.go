@@ -39,7 +39,7 @@ func (p *Publish) apply(s *State, at int64) Result {
 	key := nameKey{o.Tenant, o.Name}
 	holder, taken := s.names[key]
 	if taken && !p.Replace {
-		return refuse(object.ErrExists, "%q is published as object %s: take another name or replace it", o.Name, holder)
+		return refuse(object.ErrExists, "%q is published as object %s: choose another name or replace it", o.Name, holder)
 	}
 	if !taken && s.objects.size() >= MaxObjects {
 		return refuse(object.ErrFull, "the cluster has %d published objects already: unpublish some", MaxObjects)

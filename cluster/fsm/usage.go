@@ -61,7 +61,7 @@ func (s *State) MayPublish(tenant, name string, id UUID, most Usage) error {
 	own, all := s.usage[tenant], s.objects.size()
 	switch {
 	case own.Objects >= most.Objects:
-		return fmt.Errorf("%w: tenant %s has %d published objects, which is all that it may have: unpublish some",
+		return fmt.Errorf("%w: tenant %s has %d published objects, which is the limit: unpublish some",
 			object.ErrQuota, tenant, own.Objects)
 	case own.Bytes >= most.Bytes:
 		return fmt.Errorf("%w: names and metadata of the %d objects that tenant %s has published take %d bytes of each node's memory, at most %d: unpublish some",

@@ -201,7 +201,7 @@ func (s *Server) endAwayIf(which func(Peer) bool) {
 }
 
 // errNotKept tells no stranger which sessions there are.
-var errNotKept = fmt.Errorf("%w: no session waits for this client: its time is over, or the secret or the certificate is wrong", object.ErrPermission)
+var errNotKept = fmt.Errorf("%w: no session waits for this client: its time has run out, or the secret or the certificate is wrong", object.ErrPermission)
 
 // resumeSession makes a session that waits, or whose connection is dead without knowing, this connection's.
 func (c *connection) resumeSession(m wire.ResumeSessionRequest) error {

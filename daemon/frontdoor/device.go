@@ -124,7 +124,7 @@ func (c *connection) gpus(f *ipc.Frame, _ none) error {
 	header := ipc.Frame{Header: f.Header}
 	return c.later(store.WaitBytes, func() {
 		var b []byte
-		err := fmt.Errorf("%w: this daemon keeps no memory of GPUs", object.ErrUnsupported)
+		err := fmt.Errorf("%w: this daemon provides no GPU memory", object.ErrUnsupported)
 		if ask := c.srv.opts.GPUs; ask != nil {
 			var list any
 			if list, err = ask(); err == nil {

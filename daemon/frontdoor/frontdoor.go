@@ -380,7 +380,7 @@ func (s *Server) takeIndex(c *connection) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if limit := s.opts.MaxFiles; limit > 0 && s.files() >= limit-limit/4 {
-		return fmt.Errorf("%w: connections take %d of the daemon's descriptors, of %d that they may take: objects are had over the socket", object.ErrBusy, s.files(), limit)
+		return fmt.Errorf("%w: connections take %d of the daemon's descriptors, of %d that they may take: get objects over the socket", object.ErrBusy, s.files(), limit)
 	}
 	if !c.indexed {
 		c.indexed = true

@@ -199,7 +199,7 @@ func (s *Server) listen() error {
 	if s.opts.TCP != "" {
 		l, err := net.Listen("tcp", s.opts.TCP)
 		if err != nil {
-			return fmt.Errorf("%w: inspection: %w: take another port", object.ErrBusy, err)
+			return fmt.Errorf("%w: inspection: %w: choose another port", object.ErrBusy, err)
 		}
 		s.add(l, false)
 		s.allowHosts(l.Addr().(*net.TCPAddr))

@@ -100,7 +100,7 @@ func (s *Server) metrics() []Metric {
 	}
 	open := Metric{Name: "tendril_http_connections", Help: "Connections to each door of HTTP."}
 	given := Metric{Name: "tendril_http_connections_dropped_total", Counter: true,
-		Help: "Connections over HTTP that gave their place up or got none, by door."}
+		Help: "HTTP connections that gave up their place or got none, by door."}
 	for _, d := range s.doors {
 		name := []string{"door", d.address.Network()}
 		d.way.mu.Lock()

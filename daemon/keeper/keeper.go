@@ -133,7 +133,7 @@ func deviceNodes() (found []string) {
 func (k *Keeper) Available() error {
 	switch {
 	case k.opts.Driver == None:
-		return fmt.Errorf("%w: this daemon keeps no memory of GPUs (--cuda-driver none)", object.ErrUnsupported)
+		return fmt.Errorf("%w: this daemon provides no GPU memory (--cuda-driver none)", object.ErrUnsupported)
 	case k.opts.Driver == "" && len(k.nodes()) == 0:
 		return fmt.Errorf("%w: this node has no NVIDIA GPU: there is no /dev/nvidiactl (another driver is named with --cuda-driver)",
 			object.ErrUnsupported)
@@ -241,7 +241,8 @@ func (k *Keeper) Allocate(who store.Asker, device object.Device, bytes uint64) (
 	reply, fd, err := k.ask(who, &clwire.KeeperRequest{
 		Allocate: &clwire.KeeperAllocate{Device: device.String(), Bytes: bytes}})
 	if err == nil && (fd < 0 || reply.Bytes < bytes) {
-		err = fmt.Errorf("%w: the keeper gave %d bytes for %d, as descriptor %d", object.ErrNoDevice, reply.Bytes, bytes, fd)
+		err = fmt.Errorf("%w: the keeper returned %d bytes instead of %d, as descriptor %d", object.ErrNoDevice,
+			reply.Bytes, bytes, fd)
 	}
 	switch {
 	case err == nil:
@@ -421,7 +422,7 @@ func (k *Keeper) askTimed(who store.Asker, took *time.Duration, m *clwire.Keeper
 	defer k.endTurn()
 	for range 2 {
 		if who.Gone() {
-			return nil, -1, fmt.Errorf("%w: who asked for memory of a GPU is gone", object.ErrTimeout)
+			return nil, -1, fmt.Errorf("%w: the client that asked for GPU memory is gone", object.ErrTimeout)
 		}
 		var p *process
 		if p, err = k.running(); err != nil {
@@ -467,7 +468,7 @@ func (k *Keeper) running() (*process, error) {
 	case k.process != nil && !k.process.over():
 		return k.process, nil
 	case k.stuck != nil && !k.stuck.over():
-		k.fault = fmt.Errorf("%w: the keeper before, process %d, was killed and does not end: the kernel waits for the driver, which dmesg may tell of; no other is started meanwhile",
+		k.fault = fmt.Errorf("%w: the previous keeper, process %d, was killed and has not ended: the kernel waits for the driver (see dmesg); no other keeper is started meanwhile",
 			object.ErrNoDevice, k.stuck.pid)
 		return nil, k.fault
 	case time.Now().Before(k.until):

@@ -370,11 +370,11 @@ func TestAKeeperThatDoesNotEnd(t *testing.T) {
 	k.mu.Unlock()
 	k.links.Add(1) // of who waits for it
 	for range 2 {
-		if _, err := k.Devices(); !errors.Is(err, object.ErrNoDevice) || !strings.Contains(err.Error(), "does not end") {
+		if _, err := k.Devices(); !errors.Is(err, object.ErrNoDevice) || !strings.Contains(err.Error(), "has not ended") {
 			t.Errorf("%v", err)
 		}
 	}
-	if s := k.Status(); s == nil || s.Starts != 0 || !strings.Contains(s.Fault, "does not end") {
+	if s := k.Status(); s == nil || s.Starts != 0 || !strings.Contains(s.Fault, "has not ended") {
 		t.Errorf("%+v", s)
 	}
 	other := newKeeper(t, Options{EndTime: time.Millisecond})

@@ -186,7 +186,7 @@ func (t *Table) waitLocked(r Request, place int) error {
 		}
 	}
 	if waits >= MaxWaiters {
-		return fmt.Errorf("%w: tenant %s waits for leases in %d places, which are all it may have", object.ErrLimit,
+		return fmt.Errorf("%w: tenant %s waits for %d leases already, which is the limit", object.ErrLimit,
 			r.Tenant, waits)
 	}
 	t.line = slices.Insert(t.line, place, &waiter{r, now, now})

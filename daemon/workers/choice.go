@@ -85,7 +85,7 @@ func (c Choice) offers(index int, kind uint64, uuid string) bool {
 
 // why says why a device is hidden.
 func (c Choice) why() string {
-	return fmt.Sprintf("--devices %s names neither its type, its index nor its UUID", c.text)
+	return fmt.Sprintf("--devices %s includes neither its type, its index nor its UUID", c.text)
 }
 
 // Hidden is a device that the node has and does not offer.

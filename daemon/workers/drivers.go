@@ -40,7 +40,7 @@ func (p *Pool) Probe() {
 	p.setDrivers(states)
 	offered, hidden, missing := p.opts.Devices.choose(slices.Concat(found...))
 	if len(missing) > 0 {
-		p.opts.Log.WithField("devices", missing).Warn("--devices names what no OpenCL driver shows: see tendril devices, and tendril status")
+		p.opts.Log.WithField("devices", missing).Warn("--devices names a device that no OpenCL driver shows: see tendril devices, and tendril status")
 	}
 	p.setPlatforms(offered, hidden)
 }

@@ -44,7 +44,7 @@ func NewWatch(sys System) (*Watch, error) {
 	}
 	if err := w.try(sys); err != nil {
 		w.Close()
-		return nil, fmt.Errorf("%w: to be told that memory is free: %w", object.ErrUnsupported, err)
+		return nil, fmt.Errorf("%w: asking the kernel to report free memory: %w", object.ErrUnsupported, err)
 	}
 	return w, nil
 }

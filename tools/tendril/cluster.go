@@ -132,7 +132,7 @@ func (c *cli) printCluster(x daemon.ClusterInfo) error {
 	case x.Leader == "":
 		c.say("No node leads the cluster just now: the metadata cannot be changed.")
 	case !x.Entered:
-		c.say("The cluster does not know of this start of the node yet.")
+		c.say("The cluster does not know yet that this node has started.")
 	}
 	if x.Why != "" {
 		c.say(plain(x.Why))

@@ -173,7 +173,7 @@ func (c *cli) clusterRestoreVerb() *cobra.Command {
 		}
 		return c.sayRestored(r)
 	}
-	cmd.Flags().BoolVar(&anyway, "anyway", false, "replace what a node that is there knows of its cluster")
+	cmd.Flags().BoolVar(&anyway, "anyway", false, "replace what an existing node knows of its cluster")
 	return c.jsonFlag(cmd)
 }
 
@@ -187,7 +187,7 @@ func (c *cli) sayRestored(r daemon.RestoreResult) error {
 		c.say("These nodes have to join again: " + plain(strings.Join(r.Dropped, ", ")))
 	}
 	if r.LostObjects > 0 {
-		c.say(fmt.Sprintf("%d published objects have no replica on this node, and are published no longer until a node that "+
+		c.say(fmt.Sprintf("%d published objects have no replica on this node, and are no longer published until a node that "+
 			"has them joins.", r.LostObjects))
 	}
 	return nil

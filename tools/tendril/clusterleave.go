@@ -153,6 +153,6 @@ func (c *cli) clusterRemoveVerb() *cobra.Command {
 		}
 		return nil
 	})
-	cmd.Flags().BoolVar(&anyway, "anyway", false, "also if it answers, or alone has published objects")
+	cmd.Flags().BoolVar(&anyway, "anyway", false, "remove it even if it answers, or is the only node with some published objects")
 	return c.jsonFlag(cmd)
 }

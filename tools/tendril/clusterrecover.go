@@ -64,7 +64,7 @@ func (c *cli) sayRecovery(s daemon.RecoverStatus) error {
 		for _, x := range s.Lost[:min(len(s.Lost), 8)] {
 			names = append(names, plain(x.Name))
 		}
-		c.say(fmt.Sprintf("%d published objects have no replica on this node, and are published no longer: %s",
+		c.say(fmt.Sprintf("%d published objects have no replica on this node, and are no longer published: %s",
 			s.LostObjects, strings.Join(names, ", ")))
 	}
 	if s.Done {

@@ -229,19 +229,19 @@ func (d *doctor) checkStore(s daemon.Status) {
 		size(st.ChargedBytes), size(machine.MemoryBytes))
 	var fs unix.Statfs_t
 	if err := unix.Statfs(s.Node.StateDir, &fs); err != nil {
-		d.note("disk", notable, "", "%s cannot be looked at by you: %v", s.Node.StateDir, err)
+		d.note("disk", notable, "", "you cannot inspect %s: %v", s.Node.StateDir, err)
 	} else {
 		free := fs.Bavail * uint64(fs.Bsize)
 		d.note("disk", okIf(free >= leastDisk, notable),
-			"Objects that memory has no room for go there: free some, or move --state-dir.", "%s free at %s",
+			"Objects go there when memory is short: free some space, or move --state-dir.", "%s free at %s",
 			size(free), s.Node.StateDir)
 	}
 	if n := st.FilesLeft; n > 0 {
-		d.note("disk", faulty, "See whether the disk is read-only or its folder was given to another user; they are tried again.",
+		d.note("disk", faulty, "Check whether the disk is read-only, or its folder belongs to another user. The daemon tries again.",
 			"%s of deleted objects cannot be removed", counted(n, "file"))
 	}
 	if n := st.RecordsBehind; n > 0 {
-		d.note("disk", faulty, "See whether the disk is full or read-only; they are tried again. A crash before brings the old back.",
+		d.note("disk", faulty, "Check whether the disk is full or read-only. The daemon tries again; after a crash before that, the old values are back.",
 			"the last change of %s is not on disk", counted(n, "object"))
 	}
 	if n := len(st.Damaged); n > 0 {
@@ -256,7 +256,7 @@ func (d *doctor) checkDrivers(s daemon.Status) {
 			d.note("driver", good, "", "%s: %s (%s)", x.ICD, counted(x.Devices, "device"), orDash(strings.Join(x.Platforms, ", ")))
 			continue
 		}
-		d.note("driver", faulty, "Install the library that it names, or remove the file; the daemon sees it at the next look at its devices.",
+		d.note("driver", faulty, "Install the library that it names, or remove the file; the daemon notices when it next looks at its devices.",
 			"%s: %s", x.ICD, x.Error)
 	}
 	if len(s.Drivers) == 0 {
@@ -272,7 +272,7 @@ func (d *doctor) checkClock() {
 	case err != nil:
 		d.note("clock", notable, "", "not known whether it is synchronized: %v", err)
 	case state == unsynchronized:
-		d.note("clock", notable, "Certificates go by it: run a time service (systemd-timesyncd, chrony).",
+		d.note("clock", notable, "Certificates depend on the clock: run a time service (systemd-timesyncd, chrony).",
 			"%s, not synchronized", time.Now().Format(time.RFC3339))
 	default:
 		d.note("clock", good, "", "%s, synchronized", time.Now().Format(time.RFC3339))

@@ -65,7 +65,7 @@ func (d *doctor) checkDevices(socket string) {
 				d.note("device", faulty, "See tendril status, and the daemon's log.",
 					"%s: a kernel could not be run: %v", text(name), err)
 			case !came():
-				d.note("device", notable, "", "%s: a kernel ran in %v, and what it printed did not come", text(name),
+				d.note("device", notable, "", "%s: a kernel ran in %v, but its printed output did not arrive", text(name),
 					took.Round(time.Millisecond))
 			default:
 				d.note("device", good, "", "%s: a kernel was built and ran in %v", text(name),

@@ -61,12 +61,12 @@ func (d *doctor) checkGPUs(conn *client.Conn) {
 	for i, g := range list {
 		name := fmt.Sprintf("cuda:%d %s", g.Index, g.Name)
 		if g.Mode != "" {
-			d.note(name, notable, "Objects cannot lie there, for the keeper of its memory is a process beside those that "+
+			d.note(name, notable, "Objects cannot lie there, because the keeper of its memory is a process beside those that "+
 				"use them. nvidia-smi --compute-mode 0 allows any number.", "its compute mode is %s", g.Mode)
 			continue
 		}
 		if !g.Shares {
-			d.note(name, notable, "Objects cannot lie there: the driver is too old, or a virtual machine's.",
+			d.note(name, notable, "Objects cannot lie there: the driver is too old, or is a virtual machine's.",
 				"its memory cannot be passed as a descriptor")
 			continue
 		}
@@ -141,7 +141,7 @@ func (d *doctor) noteGPU(x gpuRow) {
 // What to do where a way is not there.
 const (
 	doKeeper = "See the daemon's log; nvidia-smi shows whether the GPU works, and dmesg what its driver says."
-	doChild  = "Programs here cannot use the GPU that the daemon uses: in a container give it the driver (compute capability) and the same GPUs."
+	doChild  = "Programs here cannot use the GPU that the daemon uses: in a container, give the container the driver (compute capability) and the same GPUs."
 	doOpenCL = "Objects reach OpenCL programs through host memory: install the vendor's OpenCL driver, of a release with cl_khr_external_memory_opaque_fd, and offer the GPU with it (--devices)."
 )
 
@@ -188,7 +188,7 @@ func readGPU(conn *client.Conn, driver string, id object.ID) gpuRow {
 	defer again.Release()
 	found, err := importGPU(driver, &again.Memory, "--read", strconv.Itoa(len(gpuCanary)))
 	if err == nil && found.Text != gpuCanary {
-		err = fmt.Errorf("it holds %q, and %q was written", found.Text, gpuCanary)
+		err = fmt.Errorf("it holds %q, but %q was written", found.Text, gpuCanary)
 	}
 	row.took, row.err = time.Duration(found.ImportNS), err
 	return row
@@ -207,7 +207,7 @@ func copyGPU(conn *client.Conn, gpu object.Device, id object.ID) []gpuRow {
 	}
 	out.took, out.err = thirdTime(func() error { return conn.CopyObject(stage.ID(), 0, id, "", 0, gpuBytes) })
 	if out.err == nil && !bytes.HasPrefix(stage.Bytes(), []byte(gpuCanary)) {
-		out.err = fmt.Errorf("it brought %q, and %q was written", stage.Bytes()[:len(gpuCanary)], gpuCanary)
+		out.err = fmt.Errorf("it returned %q, but %q was written", stage.Bytes()[:len(gpuCanary)], gpuCanary)
 	}
 	if out.err != nil {
 		return []gpuRow{out, {way: in.way, err: errors.Join(errors.New("not tried"), stage.Abort()), do: doKeeper}}
@@ -279,7 +279,7 @@ func openCLGPU(conn *client.Conn, gpu object.Device, id object.ID) gpuRow {
 			case status != cl.SUCCESS:
 				row.err = fmt.Errorf("%s: status %d %s", at, status, why)
 			case string(text) != gpuCanary:
-				row.err = fmt.Errorf("the buffer holds %q, and %q was written", text, gpuCanary)
+				row.err = fmt.Errorf("the buffer holds %q, but %q was written", text, gpuCanary)
 			}
 			return row
 		}
@@ -349,8 +349,8 @@ func importGPUVerb() *cobra.Command {
 	cmd.Flags().StringVar(&o.Driver, "driver", defaultCUDADriver, "the CUDA driver")
 	cmd.Flags().StringVar(&o.Device, "device", "", "UUID of the GPU")
 	cmd.Flags().Uint64Var(&o.Bytes, "bytes", 0, "size of the allocation")
-	cmd.Flags().StringVar(&o.Write, "write", "", "text to write to its begin")
-	cmd.Flags().IntVar(&o.Read, "read", 0, "how many bytes of its begin to read")
+	cmd.Flags().StringVar(&o.Write, "write", "", "text to write at its beginning")
+	cmd.Flags().IntVar(&o.Read, "read", 0, "how many bytes to read at its beginning")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if o.Memory, err = control(); err != nil {
 			return err

@@ -47,12 +47,12 @@ func (o *launchOptions) flags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&o.nodes, "nodes", false,
 		"the devices of all nodes of the cluster, in one platform unless --platforms says otherwise")
 	cmd.Flags().StringVar(&o.lease, "lease", "",
-		"devices for this program alone until it ends: how many of those that match, all, or node for all of one node. Without --wait, it sees none if they are not free")
+		"lease devices for this program until it ends: a number of matching devices, all, or node (all of one node). Without --wait, it sees none if they are not free")
 	waitFlag(cmd, &o.wait)
 	cmd.Flags().StringVar(&o.publish, "publish", "",
 		"make the buffer that the program reads back last an object of this name")
 	cmd.Flags().StringVar(&o.publishKind, "publish-kind", "",
-		"memory of what is published: host, or cuda for that of the GPU (default host; with --server cuda)")
+		"memory of the published object: host, or cuda for the GPU's (default host; with --server cuda)")
 	cmd.Flags().StringVar(&o.onLoss, "on-loss", "",
 		"with --server: how long calls wait for a lost connection before they fail: SECONDS, 0, or block (default 60)")
 	cmd.Flags().DurationVar(&o.deadline, "deadline", 0,

@@ -162,7 +162,7 @@ func classify(err error) (code int, step string) {
 		return classifyServer(server)
 	case errors.As(err, &none) && none.Denied():
 		return exitPermission,
-			"A daemon may be there that does not let you in: ask who runs it, or name another with --socket or TENDRIL_SOCKET."
+			"A daemon may run there that does not admit you: ask who runs it, or name another one with --socket or TENDRIL_SOCKET."
 	case errors.As(err, &none):
 		return exitNoDaemon, "Start one with: tendril daemon    (or name another socket: --socket, TENDRIL_SOCKET)"
 	// A stream and an object have one number: the text tells them apart.

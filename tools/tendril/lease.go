@@ -53,7 +53,7 @@ func (c *cli) leaseVerb() *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error { return c.lease(count, device, wait, nodes, args) },
 	}
 	cmd.Flags().SetInterspersed(false) // what follows PROGRAM is PROGRAM's
-	cmd.Flags().StringVarP(&count, "count", "n", "1", "how many devices, all that match, or node: all of one node")
+	cmd.Flags().StringVarP(&count, "count", "n", "1", "a number of devices, all (that match), or node (all of one node)")
 	cmd.Flags().BoolVar(&nodes, "nodes", false, "devices of all nodes of the cluster will do; their programs use them as with tendril run --nodes")
 	cmd.Flags().StringVar(&device, "device", "", deviceHelp)
 	waitFlag(cmd, &wait)
@@ -117,7 +117,7 @@ const leaseLook = time.Second
 func (c *cli) leaseOver(conn *client.Conn, over chan struct{}) {
 	for {
 		if _, _, err := conn.WorkerFate(0); leaseEnded(err) {
-			c.say(fmt.Sprintf("tendril: the lease has ended, and the program is told to end: %v", err))
+			c.say(fmt.Sprintf("tendril: the lease has ended, and the program was told to end: %v", err))
 			close(over)
 			return
 		}

@@ -182,7 +182,7 @@ var manFiles = [][2]string{
 	{"$XDG_RUNTIME_DIR/tendril/tendril.sock",
 		"the socket of a user's own daemon; without that variable /tmp/tendril-UID/tendril.sock. Commands and programs look there first"},
 	{"/run/tendril/tendril.sock",
-		"the socket of the system's daemon, which root runs for everybody: where no daemon of the user's own answers. Root's own is this one, whatever XDG_RUNTIME_DIR says"},
+		"the socket of the system's daemon, which root runs for everybody. It is used if no daemon of the user's own answers. Root always uses this one, whatever XDG_RUNTIME_DIR says"},
 	{"/etc/tendril/tendril.toml, ~/.config/tendril/tendril.toml",
 		"the daemon's configuration, for root and for a user: each flag of tendril daemon is a key"},
 	{"/var/lib/tendril, ~/.local/state/tendril",

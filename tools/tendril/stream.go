@@ -124,7 +124,7 @@ func (c *cli) streamPush(ctx context.Context, name string, files []string, p pus
 // endedStream says what is to be done about a stream that takes no more frames.
 func endedStream(name string, err error) error {
 	return hinted{fmt.Errorf("stream push %s: %w", name, err),
-		"It is there until its last frame is read: tendril stream pop " + plain(name) + "    or: tendril stream rm " + plain(name)}
+		"It stays until its last frame is read: tendril stream pop " + plain(name) + "    or: tendril stream rm " + plain(name)}
 }
 
 // streamAhead is how many frames are on their way at once.

@@ -21,8 +21,8 @@ func workerFlags(cmd *cobra.Command) *worker.Options {
 	cmd.Flags().StringVar(&o.ICD, "icd", "", "file that names the driver")
 	cmd.Flags().IntVar(&o.Platform, "platform", 0, "which of the driver's platforms")
 	cmd.Flags().StringVar(&o.CacheDir, "cache", "", "the only directory that may be written")
-	cmd.Flags().IntSliceVar(&o.Only, "only", nil, "places of the devices that there are in the driver's list")
-	cmd.Flags().BoolVar(&o.NoInPlace, "no-in-place", false, "the devices have memory of their own, whatever they could")
+	cmd.Flags().IntSliceVar(&o.Only, "only", nil, "positions of those devices in the driver's list")
+	cmd.Flags().BoolVar(&o.NoInPlace, "no-in-place", false, "all devices have memory of their own, even if they could share it")
 	return o
 }
 
