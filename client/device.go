@@ -103,6 +103,7 @@ type DeviceBuffer struct {
 	size  uint64
 	class object.Class
 	meta  []byte
+	named bool
 	gen   uint64 // the life of the connection that made it
 	ended bool
 }
@@ -114,7 +115,7 @@ func (c *Conn) CreateDevice(device object.Device, size uint64, o CreateOptions) 
 	if o.Own || o.Checksum || o.Shared || o.Strict {
 		return nil, fmt.Errorf("%w: Own, Checksum, Shared or Strict in the memory of a GPU", object.ErrUnsupported)
 	}
-	b := &DeviceBuffer{c: c, size: size, class: o.class(), meta: o.Meta}
+	b := &DeviceBuffer{c: c, size: size, class: o.class(), meta: o.Meta, named: o.Name != ""}
 	k, m, err := c.askDevice(wire.CreateDevice, &wire.CreateDeviceRequest{SizeBytes: size, Device: device,
 		Class: o.class(), Name: o.Name, Meta: o.Meta, TTLMS: uint64(max(o.TTL.Milliseconds(), 0)), Labels: o.Labels})
 	if err != nil {
@@ -228,13 +229,18 @@ func (b *DeviceBuffer) Seal() (*DeviceObject, error) {
 	return o, nil
 }
 
-// Abort drops the object. After Seal it does nothing.
+// Abort drops the object. After Seal it does nothing. If the object has no name, the daemon hears of it with this
+// connection's next request, or within some ms.
 func (b *DeviceBuffer) Abort() error {
 	if b.ended {
 		return nil
 	}
 	b.ended = true
 	b.Memory.close()
+	if !b.named { // nobody waits for its name: the daemon hears of it with the next request, which gets the memory again
+		b.c.postRelease(b.gen, b.id)
+		return nil
+	}
 	err := b.c.simpleIn(b.gen, wire.Abort, &wire.IDMessage{ID: b.id})
 	if errors.Is(err, ErrDisconnected) {
 		return nil // the object went with its connection

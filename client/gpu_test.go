@@ -48,7 +48,7 @@ func (gpus) Forget(int) {}
 func gpuNode(t *testing.T) (*node, object.Device) {
 	t.Helper()
 	gpu := object.Device{0: 0xfa, 15: 1}
-	n := startNode(t, store.Options{Devices: gpus{gpu}})
+	n := startNode(t, store.Options{Devices: gpus{gpu}, IdleDeviceBytes: 1 << 30})
 	n.door.Close()
 	var err error
 	n.door, err = frontdoor.Listen(frontdoor.Options{Socket: n.socket, Store: n.store, Backend: n.backend,
@@ -166,6 +166,43 @@ func TestObjectInTheMemoryOfAGPU(t *testing.T) {
 	}
 	if now := openFDs(t); now > before+2 { // the daemon here keeps an allocation for its maker, a client a segment
 		t.Errorf("%d descriptors, before %d", now, before)
+	}
+}
+
+// TestAbortOnAGPUAsksNothing: the abort of an object without a name goes along with the next request, which gets the
+// memory again, and arrives by itself where there is none. One with a name is waited for.
+func TestAbortOnAGPUAsksNothing(t *testing.T) {
+	n, gpu := gpuNode(t)
+	c := n.dial(t)
+	aborts := func() (asked uint64) {
+		for _, x := range n.door.Tallies() {
+			if x.Message == "Abort" {
+				asked = x.Took.Number()
+			}
+		}
+		return asked
+	}
+	var first unix.Stat_t
+	for i := range 50 {
+		b := must(c.CreateDevice(gpu, 10, client.CreateOptions{}))(t)
+		var here unix.Stat_t
+		if err := unix.Fstat(int(fileOf(t, &b.Memory).Fd()), &here); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			first = here
+		}
+		if err := b.Abort(); err != nil || here.Ino != first.Ino {
+			t.Fatalf("abort %d: %v, of memory %d, the first was %d", i, err, here.Ino, first.Ino)
+		}
+	}
+	waitFor(t, "end of the last one", func() bool { return n.store.Status().OpenObjects == 0 })
+	if asked := aborts(); asked != 0 {
+		t.Errorf("%d aborts were asked for", asked)
+	}
+	named := must(c.CreateDevice(gpu, 10, client.CreateOptions{Name: "g", Class: object.Named}))(t)
+	if err := named.Abort(); err != nil || aborts() != 1 || n.store.Status().OpenObjects != 0 {
+		t.Errorf("with a name: %v, %d were asked for", err, aborts())
 	}
 }
 
