@@ -237,7 +237,7 @@ func (b *DeviceBuffer) Abort() error {
 	}
 	b.ended = true
 	b.Memory.close()
-	if !b.named { // nobody waits for its name: the daemon hears of it with the next request, which gets the memory again
+	if !b.named { // nobody waits for its name, and the next request, which it goes along with, gets the memory again
 		b.c.postRelease(b.gen, b.id)
 		return nil
 	}

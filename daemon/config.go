@@ -89,6 +89,7 @@ type Config struct {
 	WarmWorkers  int             // workers kept with their driver loaded, a platform; 0 = 1, -1 = none
 	WorkerIDs    workers.IDRange // users of tenants' workers where the daemon is root; zero: workers.OwnIDs()
 	Workers      workers.Limits  // bounds of workers and tenants; fields of 0: see workerLimits; negative: none
+	WarmTime     time.Duration   // without a session, after which no worker is kept ready; 0 = 10 min
 	WorkerWait   time.Duration   // for a worker to become free where too many serve; 0 = 5 s, negative: not at all
 	MaxWorkers   int             // serving at one time on this node; 0 = 256
 	ProbeTimeout time.Duration   // for one driver to say what it has; 0 = 30 s
@@ -177,6 +178,7 @@ func (c Config) Defaults(m Machine, lookup Lookup) (Config, error) {
 	c.WarmWorkers = orDefault(c.WarmWorkers, 1)
 	c.MaxWorkers = orDefault(c.MaxWorkers, 256)
 	c.WorkerIDs = orDefault(c.WorkerIDs, workers.OwnIDs())
+	c.WarmTime = orDefault(c.WarmTime, 10*time.Minute)
 	c.WorkerWait = orDefault(c.WorkerWait, 5*time.Second)
 	c.Workers = c.workerLimits(m)
 	c.ProbeTimeout = orDefault(c.ProbeTimeout, 30*time.Second)
@@ -270,6 +272,7 @@ func (c Config) Validate() error {
 		value       time.Duration
 		least, most time.Duration
 	}{
+		{"warm-time", c.WarmTime, time.Second, 1000 * time.Hour},
 		{"worker-wait", c.WorkerWait, -MaxWait, MaxWait},
 		{"probe-timeout", c.ProbeTimeout, 1, MaxWait},
 		{"start-timeout", c.StartTimeout, 1, MaxWait},

@@ -132,3 +132,30 @@ func TestComputeModesOfGPUs(t *testing.T) {
 		t.Errorf("platforms %+v, hidden %+v", platforms, hidden)
 	}
 }
+
+// Workers that nobody wants for a while are not kept ready, and the next session has them kept ready again.
+func TestIdleWorkersAreRetired(t *testing.T) {
+	p, _ := newPool(t, func(o *Options) { o.WarmTime = time.Hour }, "good")
+	eventually(t, "a warm worker", func() bool { return warmReady(p) })
+	idle := func() {
+		p.mu.Lock()
+		p.wanted = time.Now().Add(-2 * time.Hour)
+		p.mu.Unlock()
+		p.nudge()
+	}
+	p.mu.Lock()
+	wanted := p.wanted
+	p.mu.Unlock()
+	if next := p.warmUp(wanted.Add(time.Minute)); next != wanted.Add(time.Hour) {
+		t.Errorf("wanted at %v, looked at again at %v", wanted, next)
+	}
+	idle()
+	eventually(t, "its end", func() bool { return len(p.Workers()) == 0 })
+	open(t, p, 1, me())
+	eventually(t, "another warm worker", func() bool { return warmReady(p) })
+	idle()
+	eventually(t, "its end, and not the one's that serves", func() bool {
+		list := p.Workers()
+		return len(list) == 1 && list[0].State == "serving"
+	})
+}

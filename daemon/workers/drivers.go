@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"tendril/forwarding/clwire"
 	"tendril/store/object"
@@ -93,7 +94,7 @@ func (p *Pool) newest() string {
 func (p *Pool) setPlatforms(list []*Platform, hidden []Hidden) {
 	p.mu.Lock()
 	old := p.warm
-	p.hidden = hidden
+	p.hidden, p.wanted = hidden, time.Now()
 	p.platforms, p.warm, p.pause = list, nil, map[*Platform]*backoff{}
 	p.mu.Unlock()
 	for _, w := range old {

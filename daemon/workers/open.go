@@ -110,7 +110,7 @@ func (w *worker) await(ctx context.Context) error {
 // take finds a warm worker for k, or starts a fresh one. From now on warm workers are made for k's tenant.
 func (p *Pool) take(pl *Platform, k key) (w *worker, fresh bool, err error) {
 	p.mu.Lock()
-	p.recent = k.tenant
+	p.recent, p.wanted = k.tenant, time.Now()
 	i := slices.IndexFunc(p.warm, func(w *worker) bool { return w.platform == pl && w.key == k && !w.ended() })
 	if i >= 0 {
 		w = p.warm[i]

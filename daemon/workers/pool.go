@@ -64,6 +64,7 @@ type Pool struct {
 	around    *surroundings          // what the last probe hangs on; nil before the first
 	looked    chan struct{}          // closed at a probe's end, then replaced
 	recent    string                 // the tenant for whom warm workers are made
+	wanted    time.Time              // when a session last asked for a worker, or there were new platforms
 	warm      []*worker              // started, perhaps not ready yet, not taken
 	pause     map[*Platform]*backoff // of platforms whose warm workers fail
 	serving   map[uint64]*assigned   // by number

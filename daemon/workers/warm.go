@@ -38,6 +38,12 @@ func (p *Pool) keepWarm() {
 func (p *Pool) warmUp(now time.Time) (next time.Time) {
 	p.dropWarm(now)
 	p.mu.Lock()
+	if p.opts.WarmTime > 0 {
+		if next = p.wanted.Add(p.opts.WarmTime); !now.Before(next) {
+			p.mu.Unlock()
+			return time.Time{} // dropWarm has ended them, and the next session starts its own
+		}
+	}
 	tenant := p.recent
 	type gap struct {
 		pl *Platform
@@ -68,16 +74,18 @@ func (p *Pool) warmUp(now time.Time) (next time.Time) {
 	return next
 }
 
-// dropWarm forgets warm workers that died, with a pause for their platform, and ends those made for somebody else.
+// dropWarm forgets warm workers that died, with a pause for their platform, and ends those made for somebody else, and
+// all where no session wanted one for Options.WarmTime.
 func (p *Pool) dropWarm(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	idle := p.opts.WarmTime > 0 && now.Sub(p.wanted) >= p.opts.WarmTime
 	p.warm = slices.DeleteFunc(p.warm, func(w *worker) bool {
 		if w.ended() {
 			p.failed(w.platform, now, w)
 			return true
 		}
-		if w.key.tenant != p.recent {
+		if w.key.tenant != p.recent || idle {
 			w.kill()
 			return true
 		}

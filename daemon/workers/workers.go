@@ -50,6 +50,7 @@ type Options struct {
 	CacheBytes   uint64        // what one tenant's may take on disk; 0 = as much as there is
 	CacheLook    time.Duration // between two looks at that; 0 = 5 s
 	Warm         int           // workers kept ready, a platform; negative = none
+	WarmTime     time.Duration // without a session, after which none is kept ready until the next; 0 = they stay
 	Max          int           // workers serving at one time
 	Wait         time.Duration // for one to become free; 0 = not at all
 	DeviceBytes  uint64        // of devices' own memory, for one tenant's workers; 0 = no bound

@@ -80,6 +80,7 @@ var daemonFlags = [][2]string{
 	{"worker-processes", "most processes and threads of a worker, or none for no limit (default: 256 and 8 for each processor)"},
 	{"worker-wait", "how long a program waits if all workers are in use (default 5s; negative: not at all)"},
 	{"worker-uid-range", "FIRST-LAST: user ids for workers if the daemon runs as root, one for each tenant; ids of existing users and groups are skipped (default " + workers.DefaultIDs.String() + ")"},
+	{"warm-time", "how long workers are kept ready after the last session was opened (default 10m)"},
 	{"warm-workers", "workers kept ready for each platform, -1 for none (default 1)"},
 }
 
