@@ -188,6 +188,37 @@ quota() { # what the device's own memory may be is bounded: a daemon of its own 
 	return $rc
 }
 
+admission() { # as many sessions as a GPU has room for: a daemon of its own, with room for one
+	local rc=0 most
+	export TENDRIL_SOCKET=$work/admit.sock TENDRIL_STATE_DIR=$work/admit-state
+	most=$(TENDRIL_SOCKET=$work/tendril.sock bin/tendril devices --json | grep -o '"memory_bytes": *[0-9]*' | grep -o '[0-9]*$' | sort -n | tail -n 1)
+	TENDRIL_SESSION_DEVICE=$((most / 2 + 1)) TENDRIL_WORKER_WAIT=200ms bin/tendril daemon >"$out/admission.log" 2>&1 &
+	local of_its_own=$!
+	for _ in $(seq 100); do
+		bin/tendril devices --json 2>/dev/null | grep -q uuid && break
+		sleep 0.2
+	done
+	mkfifo "$work/first"
+	forwarded bin/gpu/session <"$work/first" >"$work/admitted" &
+	local first=$!
+	exec 7>"$work/first"
+	echo open >&7
+	for _ in $(seq 100); do
+		[ -s "$work/admitted" ] && break
+		sleep 0.1
+	done
+	echo open | forwarded bin/gpu/session >"$work/refused" 2>&1
+	exec 7>&-
+	wait "$first"
+	cat "$work/refused"
+	grep -q 'its 1 sessions take' "$work/refused" || rc=1
+	echo open | forwarded bin/gpu/session || rc=1 # the first has ended
+	if bin/tendril devices --json | grep -q '"in_place": true'; then echo "in place: no device memory to bound"; rc=0; fi
+	kill -TERM "$of_its_own" && wait "$of_its_own"
+	export TENDRIL_SOCKET=$work/tendril.sock TENDRIL_STATE_DIR=$work/state
+	return $rc
+}
+
 step "daemon on $library" start_daemon
 step "status" bin/tendril status
 step "devices" bin/tendril devices
@@ -197,6 +228,7 @@ step "call by call" same_calls
 step "wrong calls" wrong_calls
 step "objects of the store" objects
 step "device quota" quota
+step "sessions by memory" admission
 case $library in *nvidia*) step "memory of GPUs" timeout 300 bin/gpu/memory -tendril bin/tendril ;; esac
 step "command buffers" forwarded bin/gpu/replay
 step "figures" measure
