@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -138,12 +140,25 @@ func (h *history) check(t *testing.T, faults int) {
 	t.Logf("%d operations with an answer, %d without, %d faults", known, unknown, faults)
 	t.Logf("the longest time without a change: %v, %v after the first", gap.Round(time.Millisecond),
 		at.Round(time.Millisecond))
-	switch porcupine.CheckOperationsTimeout(oneKey, list, 5*time.Minute) {
-	case porcupine.Illegal:
-		t.Error("what the clients were told fits no order of what they did")
-	case porcupine.Unknown:
-		t.Error("the check did not end: take fewer operations a key")
+	for _, part := range oneKey.Partition(list) {
+		switch porcupine.CheckOperationsTimeout(oneKey, part, 5*time.Minute) {
+		case porcupine.Illegal:
+			t.Errorf("what the clients were told fits no order of what they did:\n%s", inOrder(part))
+		case porcupine.Unknown:
+			t.Errorf("the check did not end: take fewer operations than %d a key", len(part))
+		}
 	}
+}
+
+// inOrder writes the operations at one key, a line each, in the order of their calls.
+func inOrder(part []porcupine.Operation) string {
+	slices.SortFunc(part, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
+	var all strings.Builder
+	for _, o := range part {
+		line, _ := json.Marshal(o.Input)
+		all.Write(append(line, '\n'))
+	}
+	return all.String()
 }
 
 // longestPause is the longest time in which no change was done, and when it began.
@@ -191,6 +206,7 @@ type worker struct {
 const (
 	workKeys  = 3                    // that are in use at a time
 	workTurn  = 25                   // operations of a client, after which others are
+	workTurns = 300                  // before the first come again: there are fsm.MaxPolicies keys at most
 	workTime  = 4 * time.Second      // for one operation
 	workPause = 5 * time.Millisecond // between two
 	workTest  = "work"               // the tenant of the published names
@@ -213,7 +229,7 @@ func (w *worker) run(ctx context.Context) {
 
 // one does one operation.
 func (w *worker) one(ctx context.Context) {
-	key := fmt.Sprintf("%d.%d", w.next/workTurn, w.random.IntN(workKeys))
+	key := fmt.Sprintf("%d.%d", w.next/workTurn%workTurns, w.random.IntN(workKeys))
 	ctx, cancel := context.WithTimeout(ctx, workTime)
 	defer cancel()
 	if w.names && w.random.IntN(2) == 0 {

@@ -39,6 +39,8 @@ type engine struct {
 
 	marking   sync.Mutex
 	markedFor uint64 // the term that has its Nop
+
+	followers *followers
 }
 
 // openEngine checks what is on disk, then starts raft on it.
@@ -101,6 +103,10 @@ func (e *engine) start(opts Options, logger hclog.Logger, disk *disk, trans raft
 	e.started.Store(e.raft)
 	e.log.armed.Store(true)
 	e.vote.armed.Store(true)
+	h := header(conf, trans)
+	e.followers = newFollowers(func(id raft.ServerID, address raft.ServerAddress, term uint64) bool {
+		return heartbeat(trans, h, id, address, term)
+	})
 	e.alone = soleVoter(servers, conf.LocalID)
 	if e.alone {
 		// Nobody else could be elected: do not sit the election timeout out.
@@ -186,8 +192,9 @@ func (e *engine) close() { e.closeOnce.Do(e.end) }
 func (e *engine) end() {
 	e.yield()
 	e.fail(errors.New("closed"))
-	_ = e.raft.Shutdown().Error() // never fails
+	_ = e.raft.Shutdown().Error() // never fails; the connections end with it
 	close(e.over)
+	e.followers.running.Wait()
 	if e.stream != nil {
 		e.stream.serving.Wait()
 	}
@@ -280,8 +287,8 @@ func (e *engine) readIndex(clock func() time.Time) (uint64, error) {
 		return 0, err
 	}
 	commit := e.raft.CommitIndex()
-	if err := e.outcome(e.raft.VerifyLeader()); err != nil {
-		return 0, e.proposalError(err)
+	if err := e.verify(term); err != nil {
+		return 0, err
 	}
 	if e.raft.CurrentTerm() != term {
 		return 0, &NotLeaderError{}
