@@ -146,7 +146,7 @@ soak: build ## the store's model in one process and against daemons, killed clie
 
 .PHONY: soak-cluster
 soak-cluster: ## a cluster's nodes are killed and cut off from each other for DURATION (10m) each; what clients were told is checked
-	TENDRIL_SOAK=$(or $(DURATION),10m) $(GO) test ./daemon -count=1 -timeout 0 -v -run 'TestPartitions$$|TestKilledNodes$$'
+	TENDRIL_SOAK=$(or $(DURATION),10m) $(GO) test ./daemon -count=1 -timeout 0 -v -run 'TestPartitions$$|TestKilledNodes$$|TestNoDeviceIsLeasedTwiceOverNodes$$'
 
 .PHONY: gpucheck-build
 gpucheck-build: build ## what tools/gpucheck.sh runs on a GPU machine without Go: bin/gpu

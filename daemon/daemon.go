@@ -83,6 +83,7 @@ type Daemon struct {
 	holds          chan struct{} // closed once the store is open and what is published here is followed
 	repairTime     atomic.Int64  // ns, for tests; 0 = repairAfter
 	voteTime       time.Duration // for tests; 0 = stableTime and goneTime
+	segmentBytes   int           // for tests; 0 = raftnode's
 	publishMost    fsm.Usage     // for tests; zero = fsm.MaxUsage
 	entryTime      time.Duration // for tests; 0 = the front door's
 	bringing       *bringings
@@ -94,9 +95,10 @@ type Daemon struct {
 	inspect        atomic.Pointer[inspect.Server] // nil until its step; the front door may be asked before
 	door           atomic.Pointer[frontdoor.Server]
 	dialNode       nodeDial
-	wantsNodes     atomic.Bool // a join is under way: other nodes have to reach this one
-	opening        sync.Mutex  // one attempt to open the door for other machines at a time
-	closedDoor     string      // guarded by opening: why it is not open; "" = it is, or is not wanted
+	clock          func() time.Time // what changes of the metadata are stamped with, and tokens expire by
+	wantsNodes     atomic.Bool      // a join is under way: other nodes have to reach this one
+	opening        sync.Mutex       // one attempt to open the door for other machines at a time
+	closedDoor     string           // guarded by opening: why it is not open; "" = it is, or is not wanted
 	ready          func()
 
 	wantsTakeover bool
@@ -135,7 +137,7 @@ func New(cfg Config, build Build, log logrus.FieldLogger) (*Daemon, error) {
 		successors:   make(chan *successor, 1), onSuccess: func(int) {}, at: func(string) {},
 		published: publications{tenants: map[string]*held{}},
 		replicas:  newReplicas(), holds: make(chan struct{}), pages: pageKeys{keys: map[[32]byte]pageKey{}},
-		dialNode: dialTCP,
+		dialNode: dialTCP, clock: time.Now,
 	}
 	d.platforms = func(ctx context.Context) ([]*workers.Platform, error) { return d.pool.Platforms(ctx) }
 	d.meta.init()

@@ -126,8 +126,8 @@ func (m *membership) openRaft(d *Daemon, known bool) (err error) {
 		return err
 	}
 	m.raft, err = raftnode.Open(ctx, raftnode.Options{
-		Alone: alone,
-		Dir:   dir, ID: m.node.String(), Known: known && !founding, Join: joining, Log: d.log.WithField("part", "raft"),
+		Alone: alone, Clock: d.clock, SegmentBytes: d.segmentBytes,
+		Dir: dir, ID: m.node.String(), Known: known && !founding, Join: joining, Log: d.log.WithField("part", "raft"),
 		Level: logrus.WarnLevel,
 		Stream: func() (raft raftnode.StreamLayer, err error) {
 			layer := raftnode.NewLayer(m.node.String(), m.dialRaft)

@@ -21,6 +21,9 @@ type network struct {
 	voteTime time.Duration // of the nodes
 	devices  int           // that each has, of a driver that is none
 	at       func(node int, step string)
+	clock    func(node int) func() time.Time
+
+	segmentBytes int
 
 	mu      sync.Mutex
 	nodes   map[string]int // by address
@@ -65,6 +68,10 @@ func (w *network) node(x *clusterOf, i int) {
 	w.mu.Unlock()
 	d := x.ns.startWith(c, func(d *Daemon) {
 		d.dialNode, d.voteTime = w.dial(i), w.voteTime
+		d.segmentBytes = w.segmentBytes
+		if w.clock != nil {
+			d.clock = w.clock(i)
+		}
 		if w.at != nil {
 			d.at = func(step string) { w.at(i, step) }
 		}

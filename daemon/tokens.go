@@ -76,7 +76,7 @@ func (d *Daemon) CreateToken(p frontdoor.Peer, m wire.CreateTokenRequest) (strin
 		t.Tenant = "token:" + hex.EncodeToString(t.ID[:6])
 	}
 	if life > 0 {
-		t.Expires = time.Now().Add(life).UnixNano()
+		t.Expires = d.clusterTime().Add(life).UnixNano()
 	}
 	if _, err := d.propose(&fsm.CreateToken{Token: t}); err != nil {
 		return "", err
@@ -85,6 +85,14 @@ func (d *Daemon) CreateToken(p frontdoor.Peer, m wire.CreateTokenRequest) (strin
 		t.Tenant).Info("token created")
 	d.openTCP() // which may have waited for it
 	return secret.Text(), nil
+}
+
+// clusterTime is the latest time that some node has brought to the metadata, or this one knows: what expires is judged
+// by it. A node whose clock was ahead while it led leaves it ahead.
+func (d *Daemon) clusterTime() time.Time {
+	var latest int64
+	d.meta.raft.View(func(s *fsm.State) { latest = max(s.Now(), d.clock().UnixNano()) })
+	return time.Unix(0, latest)
 }
 
 // everybodyKnows refuses a role that nodes of earlier releases take for a damaged record.

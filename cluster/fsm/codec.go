@@ -71,8 +71,9 @@ func (c *codec) u64(v *uint64) {
 
 func (c *codec) i64(v *int64) {
 	u := uint64(*v)
-	c.u64(&u)
-	*v = int64(u)
+	if c.u64(&u); c.reading { // what is written others may read just now
+		*v = int64(u)
+	}
 }
 
 // flag is one byte that is 0 or 1, nothing else.
@@ -81,7 +82,9 @@ func (c *codec) flag(v *bool) {
 	if *v {
 		b = 1
 	}
-	c.u8(&b)
+	if c.u8(&b); !c.reading {
+		return
+	}
 	if b > 1 {
 		c.fail("a flag of %d, want 0 or 1", b)
 	}

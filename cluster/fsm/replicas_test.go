@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 
 	"tendril/store/object"
@@ -95,4 +96,22 @@ func TestSnapshotVersion1(t *testing.T) {
 	if _, err := Restore(bytes.NewReader(old)); !errors.Is(err, object.ErrVersion) {
 		t.Errorf("a newer version: %v", err)
 	}
+}
+
+// TestSnapshotAltersNothing: what a snapshot encodes may be read meanwhile (with -race).
+func TestSnapshotAltersNothing(t *testing.T) {
+	d := replicated(t)
+	frozen := d.s.Freeze()
+	var all sync.WaitGroup
+	all.Go(func() {
+		if _, err := frozen.Encode(); err != nil {
+			t.Error(err)
+		}
+	})
+	for range 100 {
+		if len(d.s.Objects()) == 0 {
+			t.Error("there are no objects")
+		}
+	}
+	all.Wait()
 }
