@@ -67,7 +67,7 @@ var rows = [rowCount]row{
 	clwire.TypeCopy:             {handle: on(task((*session).copyTask)), quick: true},
 	clwire.TypeCopyRect:         {handle: on(task((*session).copyRectTask))},
 	clwire.TypeFill:             {handle: on(task((*session).fillTask)), quick: true},
-	clwire.TypeWriteInline:      {handle: on(task((*session).writeTask)), quick: true},
+	clwire.TypeWriteInline:      {handle: reused((*session).writeInline), quick: true},
 	clwire.TypeTransfer:         {handle: reused(task((*session).transferTask)), quick: true},
 	clwire.TypeCopyImage:        {handle: on(task((*session).copyImageTask)), quick: true},
 	clwire.TypeCopyImageBuffer:  {handle: on(task((*session).copyImageBufferTask)), quick: true},

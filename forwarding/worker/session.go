@@ -55,6 +55,7 @@ type session struct {
 	graphBytes int // of all graphs; the reader's
 	limits     timeLimits
 	launch     launch
+	write      inlineWrite
 	tracer     *tracer // nil: nobody traces
 	scratch    records
 	rows       *[rowCount]row           // dispatch.go

@@ -19,7 +19,6 @@ type memTask struct {
 	buffers   [2]*buffer
 	seg       *segment // nil, or held until the driver has the command: unmap waits for what it has
 	call      func(q opencl.Queue, a opencl.After) (opencl.Event, opencl.Status)
-	now       func()             // nil, or does it without the driver
 	finished  func(status int32) // once the driver is done, or will never begin
 	submitted bool
 }
@@ -54,24 +53,6 @@ func (t *memTask) Drop() {
 
 // Finished implements engine.Task.
 func (t *memTask) Finished() func(int32) { return t.finished }
-
-// Now implements engine.Prompt.
-func (t *memTask) Now() bool {
-	if t.now == nil || t.status != cl.SUCCESS {
-		return false
-	}
-	for _, b := range t.buffers {
-		if b != nil && b.status != cl.SUCCESS {
-			return false
-		}
-	}
-	t.now()
-	t.submitted = true
-	if t.finished != nil {
-		t.finished(0)
-	}
-	return true
-}
 
 // Submit implements engine.Task.
 func (t *memTask) Submit(q engine.Native, waits []engine.Native, want bool) (engine.Native, int32, string) {
@@ -133,28 +114,6 @@ func (s *session) fillTask(m *clwire.Fill) (*memTask, error) {
 	}
 	t.call = func(q opencl.Queue, a opencl.After) (opencl.Event, opencl.Status) {
 		return q.Fill(b.native, pattern, offset, size, a)
-	}
-	return t.hold(), nil
-}
-
-// writeTask keeps a copy of the record's bytes until the driver has read them.
-func (s *session) writeTask(m *clwire.WriteInline) (*memTask, error) {
-	b, err := lookup[*buffer](s, m.Buffer)
-	if err != nil {
-		return nil, err
-	}
-	offset, size := m.Offset, uint64(len(m.Data))
-	t := &memTask{what: "clEnqueueWriteBuffer", buffers: [2]*buffer{b}, status: b.inside(offset, size)}
-	if t.status != cl.SUCCESS {
-		return t.hold(), nil
-	}
-	var data []byte
-	data, t.finished = s.keepBytes(m.Queue, m.Data, len(m.Wait) > 0)
-	if b.seg != nil { // a driver's thread would have to wake for a copy that takes less
-		t.now = func() { copy(b.bytes()[offset:offset+size], data) }
-	}
-	t.call = func(q opencl.Queue, a opencl.After) (opencl.Event, opencl.Status) {
-		return q.Transfer(false, b.native, offset, size, fixed.Address(data), a)
 	}
 	return t.hold(), nil
 }
