@@ -118,10 +118,10 @@ test-python: $(BUILT) ## the Python client, from its installed wheel, against a 
 	  cd client/python && TENDRIL_BIN=$(BIN)/tendril $(PYTHON) -m unittest discover -s tests -t .; fi
 
 # All programs over the socket; some by the other ways to a node, and where it computes in no program's memory.
-DIFF_FAR   := ^(afterwrites|blocking|events|readhazards|objects|profiling|rects|svm|usehost)$$
+DIFF_FAR   := ^(afterwrites|blocking|events|latewrites|readhazards|objects|profiling|rects|svm|usehost)$$
 DIFF_SPAN  := ^(args_buffers|graphs|images_enqueue|images_parents|readhazards|maps|random|rects|svm|usehost)$$
 DIFF_LINKS := ^(content|images|maps|partition|random|rects|svm|usehost)$$
-DIFF_COPY  := ^(afterwrites|blocking|events|graphs|images_enqueue|readhazards|maps|rects|svm|usehost|volume)$$
+DIFF_COPY  := ^(afterwrites|blocking|events|graphs|images_enqueue|latewrites|readhazards|maps|rects|svm|usehost|volume)$$
 
 .PHONY: difftest
 difftest: $(BUILT) ## the same programs natively and forwarded, compared call by call; of installed programs a short choice

@@ -31,12 +31,13 @@ type Context struct {
 	debited    atomic.Uint64     // bytes of buffers in the driver's memory
 
 	mu          sync.Mutex
-	w           atomic.Pointer[worker]                  // written under mu
-	moves       map[*Device]*Queue                      // for moves of our own; guarded by mu
-	destructors []func()                                // guarded by mu
-	formats     map[imageFormatsAsked][]api.ImageFormat // guarded by mu
-	mirrors     mirror.List                             // of buffers with the program's own memory
-	arenas      svm.Arenas[*Buffer]                     // small shared virtual memory
+	w           atomic.Pointer[worker]                   // written under mu
+	moves       map[*Device]*Queue                       // for moves of our own; guarded by mu
+	destructors []func()                                 // guarded by mu
+	formats     map[imageFormatsAsked][]api.ImageFormat  // guarded by mu
+	imageFacts  map[clwire.CreateImage]clwire.ImageFacts // of images like earlier ones; guarded by mu
+	mirrors     mirror.List                              // of buffers with the program's own memory
+	arenas      svm.Arenas[*Buffer]                      // small shared virtual memory
 	ways.Context
 
 	// publishing is held for reading by each enqueue call of a context in place, and for writing while memory becomes

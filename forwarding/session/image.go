@@ -120,6 +120,15 @@ func (b *Buffer) inherit(parent *Buffer) api.Status {
 
 // makeImage has the driver make the image, and gives it its first contents.
 func (d *Driver) makeImage(b *Buffer, host api.HostPtr) (uintptr, api.Status) {
+	if facts, known := b.likeEarlier(); known {
+		if status := b.begin(&facts, host); status != cl.SUCCESS {
+			if w := b.remote.Load(); w != nil {
+				w.SendOneWay(&clwire.Release{ID: b.id.Load()})
+			}
+			return 0, status
+		}
+		return d.showBuffer(b)
+	}
 	w, status := b.ctx.worker()
 	if status != cl.SUCCESS {
 		return 0, status
@@ -141,16 +150,61 @@ func (d *Driver) makeImage(b *Buffer, host api.HostPtr) (uintptr, api.Status) {
 	}
 	b.remote.Store(w)
 	if status == cl.SUCCESS {
-		status = b.takeFacts(&facts, host)
-	}
-	if status == cl.SUCCESS {
-		status = b.firstImage(host)
+		status = b.begin(&facts, host)
 	}
 	if status != cl.SUCCESS {
 		w.SendOneWay(&clwire.Release{ID: b.id.Load()})
 		return 0, status
 	}
+	b.remember(&facts)
 	return d.showBuffer(b)
+}
+
+// begin lays a new image out as the driver says, and gives it its first contents.
+func (b *Buffer) begin(facts *clwire.ImageFacts, host api.HostPtr) api.Status {
+	if status := b.takeFacts(facts, host); status != cl.SUCCESS {
+		return status
+	}
+	return b.firstImage(host)
+}
+
+// Of images like an earlier one the driver is not asked again: their worker's object is made when a command first needs
+// it, as a buffer's is. Where memory is short, that command fails.
+const (
+	maxLikeEarlier      = 64      // kinds of images that a context remembers
+	likeEarlierMaxBytes = 4 << 20 // of an image: whether there is memory for a larger one the driver says
+)
+
+// likeEarlier finds the facts of an image that was made with the same arguments.
+func (b *Buffer) likeEarlier() (facts clwire.ImageFacts, known bool) {
+	if b.parent != nil {
+		return facts, false
+	}
+	c := b.ctx
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	facts, known = c.imageFacts[b.imageKind()]
+	return facts, known
+}
+
+func (b *Buffer) remember(facts *clwire.ImageFacts) {
+	if b.parent != nil || facts.MemBytes > likeEarlierMaxBytes {
+		return
+	}
+	c := b.ctx
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.imageFacts == nil || len(c.imageFacts) >= maxLikeEarlier {
+		c.imageFacts = map[clwire.CreateImage]clwire.ImageFacts{}
+	}
+	c.imageFacts[b.imageKind()] = *facts
+}
+
+// imageKind is what the driver's facts depend on.
+func (b *Buffer) imageKind() clwire.CreateImage {
+	m := b.imageRecord()
+	m.ID = 0
+	return m
 }
 
 // imageRecord is what makes the worker's object. The parent, if any, is known to the worker already.

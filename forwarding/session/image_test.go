@@ -209,6 +209,46 @@ func TestWrongImages(t *testing.T) {
 	r.is(status, cl.INVALID_MEM_OBJECT)
 }
 
+// TestImagesLikeEarlier: the driver is asked of the first image of a kind alone. The worker hears of another when a
+// command uses it.
+func TestImagesLikeEarlier(t *testing.T) {
+	r := newRig(t, false)
+	q, plane := r.queue(0), api.ImageDesc{Kind: cl.MEM_OBJECT_IMAGE2D, Width: 8, Height: 4}
+	records := func(do func()) int32 {
+		r.ok(r.d.Finish(q))
+		before := r.worker().records.Load()
+		do()
+		r.ok(r.d.Finish(q))
+		return r.worker().records.Load() - before
+	}
+	create := func(desc api.ImageDesc, host api.HostPtr, flags uint64) func() {
+		return func() { r.ok(r.d.ReleaseMemObject(r.image(desc, flags, host))) }
+	}
+	none := records(func() {})
+	if first := records(create(plane, api.HostPtr{}, 0)); first == none {
+		t.Fatal("the driver was not asked of the first image")
+	}
+	if again := records(create(plane, api.HostPtr{}, 0)); again != none {
+		t.Errorf("another such image: %d records", again-none)
+	}
+	wide := plane
+	wide.Width = 9
+	for name, do := range map[string]func(){"another size": create(wide, api.HostPtr{}, 0),
+		"other access": create(plane, api.HostPtr{}, cl.MEM_READ_ONLY)} {
+		if records(do) == none {
+			t.Errorf("%s: the driver was not asked", name)
+		}
+	}
+	mine, got := pattern(8*4*4, 5), make([]byte, 8*4*4)
+	image := r.image(plane, cl.MEM_COPY_HOST_PTR, ptr(mine))
+	where := api.ImageRegion{Region: [3]uint64{8, 4, 1}}
+	r.handle(r.d.EnqueueReadImage(q, image, true, where, 0, 0, ptr(got), api.Waits{}))
+	if !bytes.Equal(got, mine) {
+		t.Error("other bytes in an image with first contents")
+	}
+	r.ok(r.d.ReleaseMemObject(image))
+}
+
 // TestImageAnswers: queries of images and samplers.
 func TestImageAnswers(t *testing.T) {
 	r := newRig(t, true)

@@ -122,8 +122,9 @@ var words = [factCount]struct{ name, meaning string }{
 		"is about to fill, or of a buffer that is published, an object, or over the program's memory"},
 	{"staged", "the device can copy it as one command, from or to staging memory that is free. Shared memory, behind " +
 		"other commands: a read that does not block, up to 64 KiB, and such a write, from 2 KiB on. A driver's memory: " +
-		"a read that does not block, up to 1 MiB; a blocking one behind other commands, up to 4 MiB; a write that does " +
-		"not block or is unseen, up to 1 MiB. A write's bytes nothing may still change"},
+		"a read that does not block, up to 1 MiB; a blocking one, or a blocking map, behind other commands, up to " +
+		"4 MiB; a write that does not block or is unseen, or an unmap, up to 1 MiB. A write's bytes nothing may " +
+		"still change"},
 	{"brief", "a copy costs less than starting a goroutine: up to 1 MiB in shared memory, or a fetch to " +
 		"the program's own memory from there"},
 }
@@ -188,7 +189,12 @@ func (r *Request) record() bool {
 }
 
 func (r *Request) staged() bool {
-	if r.Purpose != Command || r.Layout != Contiguous || r.Size == 0 || r.NoStaging || r.pinned() {
+	switch {
+	case r.Purpose == Own || r.Size == 0 || r.NoStaging || r.pinned():
+		return false
+	case r.Purpose == Map:
+		return r.Memory == Device && r.Layout != Rows && !r.Special && r.stagedMap()
+	case r.Layout != Contiguous:
 		return false
 	}
 	switch r.Memory {
@@ -205,4 +211,12 @@ func (r *Request) staged() bool {
 		return !r.Special && r.Size <= StagedDeviceBytes
 	}
 	return false
+}
+
+// stagedMap: a map that does not block brings its bytes to what it shows by this side's own work.
+func (r *Request) stagedMap() bool {
+	if r.Write {
+		return r.Settled && r.Size <= StagedDeviceBytes
+	}
+	return r.Blocking && !r.free() && r.Size <= ChunkBytes
 }

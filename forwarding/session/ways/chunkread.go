@@ -4,11 +4,18 @@ import (
 	"tendril/forwarding/api"
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/session/node"
+	"tendril/store/segment"
 )
 
-// chunkRead sends a blocking read as one transfer through a free chunk of the staging pool. done false: there is none,
-// and nothing was sent.
+// chunkRead sends a blocking read or map as one transfer through a free chunk of the staging pool. done false: there is
+// none, and nothing was sent.
 func (c *Command) chunkRead(t *Transfer) (done bool, status api.Status) {
+	if t.Shown != nil { // another thread may unmap and release it
+		t.Shown.Pin()
+		defer t.Shown.Unpin()
+		defer t.Shown.Keep()()
+	}
 	pool := &c.Staging
 	if _, status := c.prepare(t.Buffer); status != cl.SUCCESS {
 		return false, cl.SUCCESS // the long way says why
@@ -18,16 +25,36 @@ func (c *Command) chunkRead(t *Transfer) (done bool, status api.Status) {
 		return false, cl.SUCCESS
 	}
 	defer pool.Release(i)
-	if c.inPieces(t.Host.Size) {
+	if c.inPieces(t) {
 		return true, c.readPieces(t, i)
 	}
-	m := clwire.Transfer{Direction: clwire.FromBuffer, Buffer: t.Buffer.Number(), Offset: t.Device.Offset,
-		Size: t.Host.Size, Segment: pool.Segment.ID, SegmentOffset: pool.Offset(i)}
+	m := t.record(pool.Segment, pool.Offset(i))
 	if status := c.deviceTransfer(&m, true); status != cl.SUCCESS {
 		return true, status
 	}
-	copy(t.Host.Ptr.Bytes(0, t.Host.Size), pool.Chunk(i))
+	t.scatter(pool.Chunk(i))
 	return true, cl.SUCCESS
+}
+
+// record is the device's half of a transfer of one range, or of an image, from or to shared memory, where the bytes
+// have no gaps.
+func (t *Transfer) record(s *node.Segment, at uint64) clwire.Transfer {
+	m := clwire.Transfer{Direction: t.direction(), Buffer: t.Buffer.Number(), Segment: s.ID, SegmentOffset: at}
+	if t.isImage() {
+		m.Rect, m.Origin, m.Region = true, t.Device.Origin, t.Device.Region
+	} else {
+		m.Offset, m.Size = t.Device.Offset, t.Host.Size
+	}
+	return m
+}
+
+// scatter brings dense bytes to where the program looks for them, gather the other way.
+func (t *Transfer) scatter(dense []byte) {
+	t.Host.runs(0, t.Host.Size, func(part []byte) { dense = dense[segment.CopyChunk(part, dense):] })
+}
+
+func (t *Transfer) gather(dense []byte) {
+	t.Host.runs(0, t.Host.Size, func(part []byte) { dense = dense[segment.CopyChunk(dense, part):] })
 }
 
 // deviceTransfer sends a Transfer as this command, and waits for its end where the call blocks.

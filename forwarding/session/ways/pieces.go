@@ -16,8 +16,8 @@ const (
 )
 
 // inPieces says whether a blocking transfer goes in pieces: times and a program's event are of one command.
-func (c *Command) inPieces(size uint64) bool {
-	return size >= piecesFrom && c.Event == nil && !c.Queue.State().OutOfOrder
+func (c *Command) inPieces(t *Transfer) bool {
+	return t.Host.Size >= piecesFrom && !t.isImage() && c.Event == nil && !c.Queue.State().OutOfOrder
 }
 
 // piece is a part of a read that was sent.

@@ -3,9 +3,7 @@ package ways
 import (
 	"tendril/forwarding/api"
 	"tendril/forwarding/cl"
-	"tendril/forwarding/clwire"
 	"tendril/forwarding/session/memory"
-	"tendril/store/segment"
 )
 
 // Transfers that nobody waits for go ahead of their bytes' last copy: the device copies to or from shared memory that
@@ -32,8 +30,8 @@ func (c *Command) stagingMemory(size uint64) *memory.Place {
 	return p
 }
 
-// stagedWrite sends a write that is not waited for as a transfer from memory that it fills now. done false: there is
-// none, or a blocking one would be seen, and nothing was sent.
+// stagedWrite sends a write that is not waited for, or an unmap, as a transfer from memory that it fills now. done
+// false: there is none, or a blocking one would be seen, and nothing was sent.
 func (c *Command) stagedWrite(t *Transfer) (done bool, status api.Status) {
 	q, size := c.Queue, t.Host.Size
 	if t.Buffer.Reach(q) != cl.SUCCESS {
@@ -43,15 +41,14 @@ func (c *Command) stagedWrite(t *Transfer) (done bool, status api.Status) {
 	if p == nil {
 		return false, cl.SUCCESS
 	}
-	if t.Blocking && c.inPieces(size) {
+	if t.Blocking && c.inPieces(t) {
 		if done, status = c.writePieces(t, p); !done {
 			c.Slabs.FreeNow(p)
 		}
 		return done, status
 	}
-	segment.Copy(p.Bytes(size), t.Host.Ptr.Bytes(0, size))
-	m := clwire.Transfer{Direction: clwire.ToBuffer, Buffer: t.Buffer.Number(), Offset: t.Device.Offset, Size: size,
-		Segment: p.Segment.ID, SegmentOffset: p.Offset}
+	t.gather(p.Bytes(size))
+	m := t.record(p.Segment, p.Offset)
 	send := func() (status api.Status) {
 		var seq uint64
 		seq, status = q.Submit(&m, &m.Cmd, c.Event, c.Wait, nil)

@@ -479,6 +479,57 @@ func TestMaps(t *testing.T) {
 	}
 }
 
+// TestStagedMaps: a blocking map of a driver's memory behind other commands is one record, and so is an unmap; of an
+// image the rows are where the map shows them.
+func TestStagedMaps(t *testing.T) {
+	r := newRig(t, false, false)
+	b, img := r.buffer(5000), r.image(16, 4, 2)
+	r.warm(b)
+	copy(b.data, pattern(5000, 1))
+	copy(img.data, pattern(len(img.data), 2))
+	shown, rows := make([]byte, 5000), make([]byte, 100*10*3)
+	plane := Host{lend(rows), transfer.Side{Size: 40 * 3 * 2, Rect: true, Region: [3]uint64{40, 3, 2}, Unit: 4,
+		Box: transfer.Box{Origin: [3]uint64{8, 1, 0}, Row: 100, Slice: 1000}}}
+	show := func(write bool) {
+		of := linear(b, write, !write, 0, shown)
+		image := &Transfer{Buffer: img, Write: write, Blocking: !write, Host: plane,
+			Device: clwire.Shape{Rect: true, Origin: [3]uint64{4, 1, 0}, Region: plane.Region}}
+		for _, tr := range []*Transfer{of, image} {
+			tr.Purpose, tr.Shown = transfer.Map, tr.Buffer
+			r.busy()
+			from := len(r.sentSince(0))
+			r.ok(r.command(cl.COMMAND_MAP_BUFFER).CarryOut(tr))
+			if sent := types(r.sentSince(from)); sent != "Transfer " {
+				t.Errorf("unmap %v: sent %s", write, sent)
+			}
+		}
+		r.w.finish()
+	}
+	show(false)
+	element := func(x, y, z int) ([]byte, []byte) { // in the image; where the map shows it
+		return img.data[(z*4+y)*64+4*x:][:4], rows[z*1000+y*100+4*(x+1):][:4]
+	}
+	if there, seen := element(1, 1, 0); !bytes.Equal(shown, b.data) || !bytes.Equal(there, seen) {
+		t.Error("maps show other bytes")
+	}
+	for i := range shown {
+		shown[i] ^= 0xFF
+	}
+	for i := range rows {
+		rows[i] ^= 0xFF
+	}
+	show(true)
+	for z := range 2 {
+		for y := 1; y < 4; y++ {
+			for x := 1; x < 11; x++ {
+				if there, seen := element(x, y, z); !bytes.Equal(there, seen) || !bytes.Equal(shown, b.data) {
+					t.Fatalf("unmaps brought other bytes at %d, %d, %d", x, y, z)
+				}
+			}
+		}
+	}
+}
+
 // TestDirect: the device copies by itself from and to memory that a map shows, unless that lies elsewhere in part, is
 // little, or is still to be read.
 func TestDirect(t *testing.T) {
