@@ -152,20 +152,6 @@ int tendril_find_gpu(tendril *t, const char *text, tendril_device *out)
 
 /* ---- create ---- */
 
-static int keep_meta(tendril_device_buffer *b, const tendril_options *o)
-{
-	if (!o->meta_size)
-		return TENDRIL_OK;
-	char *copy = malloc(o->meta_size + 1);
-	if (!copy)
-		return tdl_fail(TENDRIL_NO_MEMORY, "no memory for metadata");
-	memcpy(copy, o->meta, o->meta_size);
-	copy[o->meta_size] = 0;
-	b->internal[OF_META] = copy;
-	b->internal[OF_META_SIZE] = (void *)o->meta_size;
-	return TENDRIL_OK;
-}
-
 static struct writer create_frame(uint8_t *raw, const tendril_device *d, uint64_t size, const tendril_options *o)
 {
 	struct writer w = begin_frame(raw, CREATE_FRAME, M_CREATE_DEVICE);
@@ -218,7 +204,7 @@ int tendril_create_device(tendril *t, const tendril_device *d, uint64_t size, co
 	b->internal[OF_LIFETIME] = (void *)(uintptr_t)c.lifetime;
 	b->internal[OF_GEN] = (void *)(uintptr_t)c.gen;
 	drop_call(&c);
-	status = keep_meta(b, o);
+	status = copy_meta(o, &b->internal[OF_META], &b->internal[OF_META_SIZE]);
 	if (status != TENDRIL_OK)
 		tendril_abort_device(b);
 	return status;
@@ -313,7 +299,8 @@ int tendril_seal_device_with(tendril_device_buffer *b, const void *meta, size_t 
 		free(b->internal[OF_META]);
 		b->internal[OF_META] = NULL;
 		b->internal[OF_META_SIZE] = NULL;
-		(void)keep_meta(b, &(tendril_options){.meta = meta, .meta_size = meta_size}); /* the store has it */
+		(void)copy_meta(&(tendril_options){.meta = meta, .meta_size = meta_size}, &b->internal[OF_META],
+		                &b->internal[OF_META_SIZE]); /* the store has it */
 	}
 	if (status != TENDRIL_OK)
 		return status;

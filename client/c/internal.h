@@ -442,6 +442,9 @@ int send_with_spare(tendril *, const tendril_buffer *, const struct writer *, st
 int object_of_call(tendril *, struct call *, tendril_object *);
 int part_of_call(tendril *, struct call *, tendril_buffer *);
 enum tendril_lifetime lifetime_of(const tendril_options *);
+/* Copies the metadata for the object that a buffer will be, with a NUL behind it. No metadata: it changes nothing. The
+ * caller frees *copy. TENDRIL_NO_MEMORY. */
+int copy_meta(const tendril_options *, void **copy, void **size);
 
 /* ---- index.c: store/index/PROTOCOL.md ---- */
 

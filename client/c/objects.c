@@ -103,18 +103,17 @@ static int ask_create(tendril *t, uint64_t size, const tendril_options *o, bool 
 	return status;
 }
 
-/* Keeps a copy of the metadata for the object that the buffer will be. */
-static int keep_meta(tendril_buffer *b, const tendril_options *o)
+int copy_meta(const tendril_options *o, void **copy, void **size)
 {
 	if (!o->meta_size)
 		return TENDRIL_OK;
-	char *copy = malloc(o->meta_size + 1);
-	if (!copy)
+	char *text = malloc(o->meta_size + 1);
+	if (!text)
 		return tdl_fail(TENDRIL_NO_MEMORY, "no memory for metadata");
-	memcpy(copy, o->meta, o->meta_size);
-	copy[o->meta_size] = 0;
-	b->internal[OF_META] = copy;
-	b->internal[OF_META_SIZE] = (void *)o->meta_size;
+	memcpy(text, o->meta, o->meta_size);
+	text[o->meta_size] = 0;
+	*copy = text;
+	*size = (void *)o->meta_size;
 	return TENDRIL_OK;
 }
 
@@ -129,7 +128,7 @@ static int own_buffer(tendril *t, uint64_t size, const tendril_options *o, struc
 	b->internal[OF_LIFETIME] = (void *)(uintptr_t)lifetime_of(o);
 	set_flag(b, (o->strict ? IS_STRICT : 0) | (o->own || o->strict || o->shared ? IS_WHOLE : 0));
 	b->internal[OF_GEN] = (void *)(uintptr_t)c->gen;
-	int status = keep_meta(b, o);
+	int status = copy_meta(o, &b->internal[OF_META], &b->internal[OF_META_SIZE]);
 	pthread_mutex_lock(&t->mu);
 	if (c->view)
 		c->view->filling++;

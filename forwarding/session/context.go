@@ -2,6 +2,7 @@ package session
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -185,14 +186,7 @@ func (c *Context) notify(text string) {
 	}
 }
 
-func (c *Context) has(dev *Device) bool {
-	for _, own := range c.devices {
-		if own == dev {
-			return true
-		}
-	}
-	return false
-}
+func (c *Context) has(dev *Device) bool { return slices.Contains(c.devices, dev) }
 
 // RetainContext is clRetainContext.
 func (d *Driver) RetainContext(h uintptr) api.Status {

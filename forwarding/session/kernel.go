@@ -62,25 +62,11 @@ func (d *Driver) CreateKernels(program uintptr, count int) (handles []uintptr, t
 		return nil, 0, cl.INVALID_PROGRAM
 	}
 	names, status := p.kernelNames()
-	switch {
-	case status != cl.SUCCESS:
+	if status != cl.SUCCESS {
 		return nil, 0, status
-	case count == 0:
-		return nil, len(names), cl.SUCCESS
-	case count < len(names):
-		return nil, 0, cl.INVALID_VALUE
 	}
-	for _, name := range names {
-		h, status := d.createKernel(p, name)
-		if status != cl.SUCCESS {
-			for _, made := range handles {
-				d.ReleaseKernel(made)
-			}
-			return nil, 0, status
-		}
-		handles = append(handles, h)
-	}
-	return handles, len(names), cl.SUCCESS
+	create := func(name string) (uintptr, api.Status) { return d.createKernel(p, name) }
+	return api.CreateKernels(names, count, create, d.ReleaseKernel)
 }
 
 // newKernel makes a kernel object without arguments, which its program's builds have counted.

@@ -108,24 +108,8 @@ func (d *Driver) CreateKernels(program uintptr, count int) (handles []uintptr, t
 	if status != cl.SUCCESS {
 		return nil, 0, status
 	}
-	names := splitNames(text)
-	switch {
-	case count == 0:
-		return nil, len(names), cl.SUCCESS
-	case count < len(names):
-		return nil, 0, cl.INVALID_VALUE
-	}
-	for _, name := range names {
-		h, status := d.CreateKernel(program, name)
-		if status != cl.SUCCESS {
-			for _, made := range handles {
-				d.ReleaseKernel(made)
-			}
-			return nil, 0, status
-		}
-		handles = append(handles, h)
-	}
-	return handles, len(names), cl.SUCCESS
+	create := func(name string) (uintptr, api.Status) { return d.CreateKernel(program, name) }
+	return api.CreateKernels(splitNames(text), count, create, d.ReleaseKernel)
 }
 
 // CloneKernel is clCloneKernel (§5.9.1).
