@@ -26,8 +26,9 @@ compiler() {
   esac
   command -v "$cc" >/dev/null || return 0
   if bash packaging/sysroot.sh "$1" "$root" >bin/sysroot.log 2>&1; then
-    libs=lib/$($cc -print-multiarch) # named, for gcc looks beside itself before it looks there
+    libs=lib/$($cc -print-multiarch) # all is named, for a gcc for another architecture looks beside itself first
     cc="$cc --sysroot=$root -B$root/usr/$libs -L$root/usr/$libs -L$root/$libs"
+    cc="$cc -isystem $root/usr/include/${libs#lib/} -isystem $root/usr/include"
   else
     echo "no older C library for $1 (bin/sysroot.log): linked against this machine's" >&2
   fi
@@ -47,9 +48,9 @@ stage() {
   find "$2" -name '*.1' -o -name '*.3' | xargs gzip -9n
 }
 
-deb() { # NAME
-  (cd "$staged" && "$go" tool -modfile="$top/packaging/nfpm.mod" nfpm package -f "$top/packaging/deb/$1.yaml" \
-    -p deb -t "$out/$1_${PACKAGE}_$ARCH.deb")
+deb() { # NAME; the packager runs here, so the compiler for ARCH is not its
+  (cd "$staged" && CGO_ENABLED=0 "$go" tool -modfile="$top/packaging/nfpm.mod" nfpm package \
+    -f "$top/packaging/deb/$1.yaml" -p deb -t "$out/$1_${PACKAGE}_$ARCH.deb")
 }
 
 mkdir -p "$out"

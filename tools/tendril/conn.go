@@ -100,27 +100,54 @@ func devicesOf(conn *client.Conn) (*clwire.Snapshot, error) {
 	return &snap, nil
 }
 
+// idMark stands before the digits of an ID, or of its beginning, that are no name; Python has it, too.
+const idMark = "id:"
+
 // lookup finds an object by what a person wrote: 32 hexadecimal digits are an ID, and a name when no object has that
-// ID; fewer are a name, and when there is none the beginning of an ID.
+// ID; fewer are a name, and when there is none the beginning of an ID. After idMark they are no name.
 func lookup(conn *client.Conn, what string) (object.Info, error) {
-	id, err := object.ParseID(what)
-	if err != nil {
-		info, err := conn.StatByName(what)
-		if errors.Is(err, object.ErrNotFound) && isShortID(what) {
-			id, err = longID(what, objectIDs(conn), err)
-			if err == nil {
-				return conn.Stat(id)
+	digits, marked := strings.CutPrefix(what, idMark)
+	if id, err := object.ParseID(digits); err == nil {
+		info, err := conn.Stat(id)
+		if errors.Is(err, object.ErrNotFound) && !marked {
+			if named, second := conn.StatByName(what); second == nil {
+				return named, nil
 			}
 		}
 		return info, err
 	}
-	info, err := conn.Stat(id)
-	if errors.Is(err, object.ErrNotFound) {
-		if named, second := conn.StatByName(what); second == nil {
-			return named, nil
-		}
+	if marked && !isShortID(digits) {
+		return object.Info{}, usagef("%q: want %d to %d hexadecimal digits after id:", what, leastShortID,
+			2*len(object.ID{}))
 	}
-	return info, err
+	info, err := object.Info{}, fmt.Errorf("%w: no object's ID begins with %s", object.ErrNotFound, digits)
+	if !marked {
+		info, err = conn.StatByName(what)
+	}
+	if !errors.Is(err, object.ErrNotFound) || !isShortID(digits) {
+		return info, err
+	}
+	id, err := longID(digits, objectIDs(conn), err)
+	if err != nil {
+		return info, err
+	}
+	return conn.Stat(id)
+}
+
+// idOrName is lookup where the object may lie on other nodes alone, which a name is left to.
+func idOrName(conn *client.Conn, what string) (object.ID, string, error) {
+	digits, marked := strings.CutPrefix(what, idMark)
+	if id, err := object.ParseID(digits); err == nil {
+		return id, "", nil
+	}
+	if !marked && !isShortID(what) {
+		return object.ID{}, what, nil
+	}
+	info, err := lookup(conn, what)
+	if err != nil && !marked {
+		return object.ID{}, what, nil
+	}
+	return info.ID, "", err
 }
 
 // leastShortID is how many digits of an ID are enough, where no other begins with them.

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,8 +29,9 @@ func (c *cli) getVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get NAME|ID",
 		Short: "Write an object's bytes to a file or to standard output",
-		Long: "Write an object's bytes to a file or to standard output. A name is looked up among this node's objects first, then\n" +
-			"among published ones. With --server the bytes come over the network.",
+		Long: "Write an object's bytes to a file or to standard output. A name is looked up among this node's objects\n" +
+			"first, then among published ones. The beginning of an ID is enough; id: before it says that it is no name.\n" +
+			"With --server the bytes come over the network.",
 		Example: getExample,
 		GroupID: "store",
 		Args:    cobra.ExactArgs(1),
@@ -92,12 +94,16 @@ func (c *cli) get(ctx context.Context, what, out string, part part, wait time.Du
 	if conn.Remote() {
 		open = openThere
 	}
-	if isShortID(what) {
-		if info, err := lookup(conn, what); err == nil {
-			what = info.ID.String()
-		}
+	id, name, err := idOrName(conn, what)
+	if err != nil {
+		return fmt.Errorf("get %s: %w", what, err)
 	}
-	obj, err := fetch(what, wait, func(id object.ID, name string, wait time.Duration) (source, error) {
+	if name == "" && !strings.EqualFold(what, id.String()) { // 32 digits alone may be a name, too
+		name = idMark + id.String()
+	} else {
+		name = what
+	}
+	obj, err := fetch(name, wait, func(id object.ID, name string, wait time.Duration) (source, error) {
 		return open(ctx, conn, id, name, wait)
 	})
 	if err != nil {
@@ -125,12 +131,13 @@ func (c *cli) get(ctx context.Context, what, out string, part part, wait time.Du
 // fetch opens an object by ID or name, as lookup does.
 func fetch(what string, wait time.Duration,
 	open func(id object.ID, name string, wait time.Duration) (source, error)) (source, error) {
-	id, err := object.ParseID(what)
+	digits, marked := strings.CutPrefix(what, idMark)
+	id, err := object.ParseID(digits)
 	if err != nil {
 		return open(object.ID{}, what, wait)
 	}
 	obj, err := open(id, "", wait)
-	if errors.Is(err, object.ErrNotFound) {
+	if errors.Is(err, object.ErrNotFound) && !marked {
 		if named, second := open(object.ID{}, what, 0); second == nil {
 			return named, nil
 		}

@@ -9,7 +9,6 @@ import (
 
 	"tendril/client"
 	"tendril/daemon"
-	"tendril/store/object"
 )
 
 func (c *cli) placeVerb() *cobra.Command {
@@ -36,9 +35,9 @@ func (c *cli) placeVerb() *cobra.Command {
 }
 
 func (c *cli) place(ctx context.Context, conn *client.Conn, what, policy string, explain bool) error {
-	id, name := object.ID{}, what
-	if parsed, err := object.ParseID(what); err == nil {
-		id, name = parsed, ""
+	id, name, err := idOrName(conn, what)
+	if err != nil {
+		return err
 	}
 	raw, err := conn.Place(ctx, id, name, policy)
 	if err != nil {

@@ -68,10 +68,14 @@ func (c *cli) unpublishVerb() *cobra.Command {
 		GroupID: "store",
 		Args:    cobra.ExactArgs(1),
 		RunE: c.asking(func(conn *client.Conn, args []string) error {
-			if id, err := object.ParseID(args[0]); err == nil {
-				return conn.UnpublishObject(id)
+			id, name, err := idOrName(conn, args[0])
+			switch {
+			case err != nil:
+				return err
+			case name != "":
+				return conn.Unpublish(name)
 			}
-			return conn.Unpublish(args[0])
+			return conn.UnpublishObject(id)
 		}),
 	}
 }

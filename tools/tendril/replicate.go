@@ -87,9 +87,9 @@ func (c *cli) migrateVerb() *cobra.Command {
 // replicate asks until the object is as wanted, and shows what it came to.
 func (c *cli) replicate(ctx context.Context, conn *client.Conn, what string, o client.ReplicateOptions,
 	wait bool) error {
-	id, name := object.ID{}, what
-	if parsed, err := object.ParseID(what); err == nil {
-		id, name = parsed, ""
+	id, name, err := idOrName(conn, what)
+	if err != nil {
+		return err
 	}
 	s, err := c.replicas(ctx, conn, id, name, o, wait)
 	if err != nil {

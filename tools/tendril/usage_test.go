@@ -113,6 +113,17 @@ func TestShortIDs(t *testing.T) {
 	n.want(4, []string{"not found"}, "stat", short[:3])
 	n.want(0, nil, "put", "--name", short, n.file("named", []byte("third")))
 	n.want(0, []string{"5 bytes"}, "stat", short) // a name first
+	for _, marked := range []string{"id:" + short, "id:" + list[0].ID} {
+		n.want(0, []string{list[0].ID}, "stat", marked)
+		n.want(0, []string{"first"}, "get", marked)
+	}
+	n.want(0, nil, "publish", list[1].ID[:10])
+	n.want(0, nil, "unpublish", "id:"+list[1].ID[:10])
+	n.want(2, []string{"4 to 32 hexadecimal digits"}, "get", "id:xyz")
+	n.want(4, []string{"not found"}, "get", "id:ffff0000ffff")
+	n.want(0, nil, "put", "--name", strings.Repeat("cd", 16), n.file("digits", []byte("fourth")))
+	n.want(0, []string{"fourth"}, "get", strings.Repeat("cd", 16))
+	n.want(4, []string{"not found"}, "get", "id:"+strings.Repeat("cd", 16)) // no name
 	n.want(0, nil, "rm", list[1].ID[:10])
 }
 
