@@ -35,6 +35,10 @@ func TestAnswers(t *testing.T) {
 			_, err := c.RevokeCertificates(CertificateChoice{Tenant: "lab"}, "why")
 			return err
 		}},
+		"ChangeTenant": {func(c *Conn) error {
+			return c.ChangeTenant(wire.ChangeTenantRequest{Name: "lab", Change: wire.TenantCreate})
+		}, true},
+		"EachTenant":      {call: func(c *Conn) error { _, err := collect(c.EachTenant()); return err }},
 		"EachCertificate": {call: func(c *Conn) error { _, err := collect(c.EachCertificate()); return err }},
 		"OpenPage":        {call: func(c *Conn) error { _, err := c.OpenPage(); return err }},
 		"renew":           {call: func(c *Conn) error { _, err := c.renew([]byte("request")); return err }},

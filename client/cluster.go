@@ -80,6 +80,11 @@ func (c *Conn) RevokeCertificates(x CertificateChoice, reason string) (revoked i
 	return int(m.N), err
 }
 
+// ChangeTenant creates, changes or removes a tenant of the cluster. Errors: object.ErrExists for one that is there, or
+// a member of another one; object.ErrNotFound; object.ErrBusy where it is changed elsewhere at the same time, or is in
+// use.
+func (c *Conn) ChangeTenant(m wire.ChangeTenantRequest) error { return c.simple(wire.ChangeTenant, &m) }
+
 // OpenPage gives the address of the daemon's page with a key to it: a secret.
 func (c *Conn) OpenPage() (string, error) { return c.secret(wire.OpenPage, nil) }
 

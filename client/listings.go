@@ -45,6 +45,11 @@ func (c *Conn) EachCertificate() iter.Seq2[json.RawMessage, error] {
 	return listing[json.RawMessage](c, wire.CertificatePage, prefixed(""), 0, nil)
 }
 
+// EachTenant describes the tenants that the cluster keeps records of, each as JSON.
+func (c *Conn) EachTenant() iter.Seq2[json.RawMessage, error] {
+	return listing[json.RawMessage](c, wire.TenantPage, prefixed(""), 0, nil)
+}
+
 // EachSession describes the sessions of the tenant's programs, each as JSON; the daemon's owner sees all.
 // object.ErrUnsupported: the daemon is of an earlier release, and lists them in Status alone.
 func (c *Conn) EachSession() iter.Seq2[json.RawMessage, error] {

@@ -217,7 +217,7 @@ var repeatable = map[wire.Type]bool{
 	wire.Top:        true,
 	wire.StreamList: true, wire.Tokens: true, wire.ReserveDevice: true, wire.WorkerFate: true, wire.ResumeWorker: true,
 	wire.ListPage: true, wire.StreamPage: true, wire.PublishedPage: true, wire.TokenPage: true, wire.PeerPage: true,
-	wire.CertificatePage:  true,
+	wire.CertificatePage: true, wire.TenantPage: true,
 	wire.TopPage:          true,
 	wire.SessionPage:      true,
 	wire.AllPage:          true,

@@ -473,6 +473,7 @@ func (d *Daemon) openStore() (err error) {
 	for _, damaged := range d.store.Status().Damaged {
 		d.log.WithField("file", damaged).Warn("an object on disk cannot be read")
 	}
+	d.boundTenants()
 	return nil
 }
 
@@ -512,7 +513,7 @@ func (d *Daemon) openPool() error {
 		StateDir: d.cfg.StateDir, IDs: d.cfg.WorkerIDs, Claims: workers.ClaimsDir,
 		Limits: d.cfg.Workers, Wait: d.cfg.WorkerWait,
 		WarmTime: d.cfg.WarmTime,
-		Warm:     d.cfg.WarmWorkers, Max: d.cfg.MaxWorkers, DeviceBytes: d.cfg.QuotaDevice,
+		Warm:     d.cfg.WarmWorkers, Max: d.cfg.MaxWorkers, DeviceBytes: d.deviceBytesOf,
 		KernelTime:   d.cfg.KernelTime,
 		BuildTime:    d.cfg.BuildTime,
 		SessionBytes: uint64(max(d.cfg.SessionDevice, 0)), Objects: d.objectsOn,
@@ -588,7 +589,8 @@ func (d *Daemon) openDoor() error {
 	}
 	door, err := frontdoor.Listen(frontdoor.Options{
 		Inherited: inherited, Orphans: d.orphans, Closed: true, Takeover: d.takeover,
-		Socket: d.cfg.Socket, Store: d.store, Backend: d, Tenant: d.localTenant, Admin: d.administers,
+		Socket: d.cfg.Socket, Store: d.store, Backend: d, Tenant: d.localTenant, Refuses: d.refuses,
+		Admin:   d.administers,
 		Cluster: d, Peers: d, Nodes: d, Elsewhere: d, Transfers: d.serveTransfers, TransfersTLS: d.transfersTLS(),
 		GPUs: func() (any, error) { list, err := d.keeper.Devices(); return notNil(list), err },
 		TLS:  d.doorTLS(), Remote: remotePeer, Revoked: d.revoked,

@@ -54,7 +54,7 @@ func (d *Daemon) lease(p frontdoor.Peer, o *clwire.SessionOptions, all []*worker
 		return nil, err
 	}
 	l, err := d.leases.Grant(leases.Request{Tenant: p.Tenant, Holder: p.Name, Devices: keys, Count: o.Lease.Count,
-		Ticket: o.Lease.Ticket})
+		Ticket: o.Lease.Ticket, Most: int(d.quotaOf(p.Tenant).Devices)})
 	if err == nil {
 		d.log.WithField("lease", l.Number).WithField("tenant", p.Tenant).WithField("devices", l.Devices).Info("leased")
 	}

@@ -168,10 +168,20 @@ func (l *look) sees(v inspect.Viewer) (tenant string, all bool) {
 	}
 	if !v.Local {
 		key, _ := l.pages.find(v.Secret)
-		return key.tenant, key.all
+		return l.enabled(key.tenant, key.all)
 	}
 	d := (*Daemon)(l)
-	return d.localTenant(v.UID, v.GID), d.administers(v.UID)
+	return l.enabled(d.localTenant(v.UID, v.GID), d.administers(v.UID))
+}
+
+// nobodysTenant is what viewers of a disabled tenant are: there is none of this name.
+const nobodysTenant = "node:"
+
+func (l *look) enabled(tenant string, all bool) (string, bool) {
+	if !all && (*Daemon)(l).meta.tenants.Load().Disabled(tenant) {
+		tenant = nobodysTenant
+	}
+	return tenant, all
 }
 
 func mine[T any](l *look, v inspect.Viewer, list []T, tenantOf func(T) string) []T {

@@ -42,6 +42,9 @@ type metadata struct {
 	node        fsm.UUID
 	incarnation fsm.UUID
 	tenants     atomic.Pointer[tenancy.Table]
+	quotas      atomic.Pointer[map[string]fsm.TenantQuota] // of tenants on this node; never altered
+	following   sync.Mutex                                 // one followTenants at a time
+	storeOpen   bool                                       // guarded by following
 
 	// gate is held for reading by who proposes, and for writing while another membership takes the place of the
 	// present one: so nothing is changed in a cluster that the node has taken its leave of.
@@ -282,13 +285,13 @@ func (d *Daemon) putNode(m *membership) error {
 	return err
 }
 
-// loadTenants makes the table of the configured tenants.
+// loadTenants makes the table of the tenants, with those that are configured.
 func (d *Daemon) loadTenants() error {
-	table, err := tenancy.NewTable(d.cfg.Tenants)
-	if err == nil {
-		d.meta.tenants.Store(table)
+	if _, err := tenancy.NewTable(d.cfg.Tenants); err != nil {
+		return err
 	}
-	return err
+	d.followTenants()
+	return nil
 }
 
 // syncTenants makes the cluster's tenants those of the configuration. In a cluster of several, each node has a
@@ -302,6 +305,11 @@ func (d *Daemon) syncTenants(m *membership) error {
 		if i := slices.IndexFunc(have, func(h fsm.Tenant) bool { return h.Name == t.Name }); i >= 0 {
 			old := have[i]
 			have = slices.Delete(have, i, i+1)
+			if old.Managed {
+				d.log.WithField("tenant", t.Name).Warn("the cluster has its own record of this tenant (tendril tenant ls): " +
+					"what the configuration says of it holds on this node alone")
+				continue
+			}
 			if slices.Equal(old.Users, t.Users) && slices.Equal(old.Groups, t.Groups) &&
 				slices.Equal(old.Certificates, t.Certificates) {
 				continue
@@ -321,6 +329,9 @@ func (d *Daemon) syncTenants(m *membership) error {
 		return nil // the others' are not for this node to remove
 	}
 	for _, gone := range have {
+		if gone.Managed {
+			continue
+		}
 		if _, err := d.proposeIn(m, &fsm.RemoveTenant{Name: gone.Name, Epoch: gone.Epoch}); err != nil {
 			return err
 		}

@@ -291,22 +291,27 @@ const followPause = 20 * time.Millisecond
 // follow does what changes of the metadata ask of this node: who is revoked leaves, the address book is kept.
 func (d *Daemon) follow(m *membership) {
 	var state *fsm.State
-	var nodes, revocations, leases uint64
+	var nodes, revocations, leases, tenants uint64
 	noted := false
 	for {
 		changed := m.raft.Changed()
-		var moved, revoked, leased bool
+		var moved, revoked, leased, renamed bool
 		m.raft.View(func(s *fsm.State) {
 			moved = !noted || s != state || s.NodeChanges() != nodes
 			revoked = s != state || s.Revocations() != revocations
 			leased = s != state || s.LeaseChanges() != leases
+			renamed = s != state || s.TenantChanges() != tenants
 			state, nodes, revocations, leases = s, s.NodeChanges(), s.Revocations(), s.LeaseChanges()
+			tenants = s.TenantChanges()
 		})
 		if moved {
 			noted = d.noteNodes(m)
 		}
 		if revoked && d.meta.now.Load() == m {
 			d.endRevoked()
+		}
+		if renamed && d.meta.now.Load() == m {
+			d.followTenants()
 		}
 		if leased && d.meta.now.Load() == m {
 			d.followLeases()

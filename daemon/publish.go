@@ -237,7 +237,7 @@ func (d *Daemon) Publish(p frontdoor.Peer, id object.ID, name string, replace bo
 	if name == "" {
 		return 0, fmt.Errorf("%w: object %s has no name: publish it under one", object.ErrInvalid, id)
 	}
-	if err := d.mayPublish(p.Tenant, name, id); err != nil {
+	if err := d.mayPublish(p.Tenant, name, id, info.SizeBytes); err != nil {
 		return 0, err
 	}
 	if !d.published.follower.Add(id) {
@@ -275,9 +275,9 @@ func checkPublished(name string) error {
 }
 
 // mayPublish says why a tenant may not publish an object, as far as this node knows.
-func (d *Daemon) mayPublish(tenant, name string, id object.ID) (err error) {
+func (d *Daemon) mayPublish(tenant, name string, id object.ID, size uint64) (err error) {
 	d.meta.raft.View(func(s *fsm.State) {
-		err = s.MayPublish(tenant, name, fsm.UUID(id), orDefault(d.publishMost, fsm.MaxUsage))
+		err = s.MayPublish(tenant, name, fsm.UUID(id), size, orDefault(d.publishMost, fsm.MaxUsage))
 	})
 	return err
 }

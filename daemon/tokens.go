@@ -247,6 +247,9 @@ func (d *Daemon) Enroll(remote string, m wire.EnrollRequest) ([]byte, error) {
 	if subject.Role == pki.Metrics {
 		return nil, fmt.Errorf("%w: this token is for /metrics over HTTP: make one with --role user", object.ErrPermission)
 	}
+	if d.meta.tenants.Load().Disabled(token.Tenant) {
+		return nil, fmt.Errorf("%w: the token's tenant is disabled", object.ErrPermission)
+	}
 	if owner := d.meta.tenants.Load().Reserved(m.Name); owner != "" && owner != token.Tenant {
 		return nil, fmt.Errorf("%w: the name %.60q is reserved for a tenant: use another --name, or a token made with --tenant", object.ErrPermission, m.Name)
 	}

@@ -154,6 +154,6 @@ func (c *Conn) createsAtOnce(spec *Spec) bool {
 // roomAtOnce reports whether a record or two can be charged without anything having to go. mu is held.
 func (c *Conn) roomAtOnce() bool {
 	const some = 4*entryBytes + 4*object.MaxMetaBytes
-	limit := c.s.opts.TenantBytes
+	limit := c.s.mostBytes(c.tenant)
 	return c.s.hasRoom(some) && (limit == 0 || c.tenant.charged+some <= limit)
 }

@@ -267,9 +267,9 @@ func (s *Store) newDevice(c *Conn, device object.Device, size uint64) (*deviceMe
 // reserveDevice charges memory of a GPU for what is being made. Where the tenant's quota is short, what it keeps there
 // goes, then what nobody uses of it leaves that GPU. mu is held, and let go meanwhile.
 func (s *Store) reserveDevice(c *Conn, device object.Device, bytes uint64) error {
-	t, limit := c.tenant, s.opts.TenantDeviceBytes
+	t := c.tenant
 	for {
-		err := s.chargeDevice(t, device, bytes)
+		err, limit := s.chargeDevice(t, device, bytes), s.mostOnDevice(t)
 		if err == nil || bytes > limit {
 			return err
 		}
@@ -291,7 +291,7 @@ func (s *Store) makeDevice(c *Conn, device object.Device, bytes uint64) (fd int,
 
 // chargeDevice charges memory of a GPU. mu is held.
 func (s *Store) chargeDevice(t *tenant, device object.Device, bytes uint64) error {
-	has, limit := t.devices[device].bytes, s.opts.TenantDeviceBytes
+	has, limit := t.devices[device].bytes, s.mostOnDevice(t)
 	if limit > 0 && (bytes > limit || has > limit-bytes) {
 		return fmt.Errorf("%w: %s has %d of %d bytes of GPU %s in objects and needs %d more: delete objects, or raise --quota-device",
 			object.ErrQuota, t.name, has, limit, device, bytes)

@@ -100,8 +100,12 @@ func (s *Store) reserveRoom(t *tenant, n uint64, stop func() bool) error {
 		}
 		of, missing := (*tenant)(nil), s.missing(n) // of: whose memory would help; nil: anybody's
 		if errors.Is(err, object.ErrQuota) {
-			of, missing = t, t.charged+n-s.opts.TenantBytes
-			if n > s.opts.TenantBytes {
+			limit := s.mostBytes(t)
+			if limit == 0 || t.charged+n <= limit { // it was raised meanwhile
+				continue
+			}
+			of, missing = t, t.charged+n-limit
+			if n > limit {
 				return err
 			}
 		} else if n > s.opts.CapacityBytes {
@@ -237,7 +241,7 @@ func (s *Store) victims(of *tenant, missing, leaving uint64) (list []*segmentSta
 
 // lacksDisk reports whether a segment was met that has no room on disk, and its tenant has no more now. mu is held.
 func (s *Store) lacksDisk(g *segmentState) bool {
-	limit := s.opts.TenantSpillBytes
+	limit := s.mostOnDisk(g.tenant)
 	return g.lacking > 0 && limit > 0 && (g.lacking > limit || g.tenant.disk > limit-g.lacking)
 }
 
@@ -350,7 +354,7 @@ func (s *Store) newEviction(g *segmentState) *eviction {
 
 // roomOnDisk keeps the tenant's share of the disk. mu is held.
 func (s *Store) roomOnDisk(e *entry) error {
-	n, limit := spill.RoomFor(e.size), s.opts.TenantSpillBytes
+	n, limit := spill.RoomFor(e.size), s.mostOnDisk(e.tenant)
 	if limit > 0 && (n > limit || e.tenant.disk > limit-n) {
 		return fmt.Errorf("%w: %s has %d of %d bytes on disk and needs %d more: delete objects", object.ErrQuota,
 			e.tenant.name, e.tenant.disk, limit, n)

@@ -49,6 +49,7 @@ type Store struct {
 	mu         adaptive.Mutex
 	objects    map[object.ID]*entry // sealed and open ones, not deleted ones
 	tenants    map[string]*tenant
+	limits     map[string]TenantLimits  // never altered; nil: nobody has own ones
 	segments   map[uint64]*segmentState // until uncharged
 	conns      map[*Conn]struct{}
 	waits      map[waitKey]map[*tenant]*waitSet // by what is waited for, and by whom
@@ -143,6 +144,7 @@ type Store struct {
 // tenant is what one tenant has. Guarded by Store.mu.
 type tenant struct {
 	name    string // immutable
+	limits  TenantLimits
 	names   map[string]*entry
 	streams map[string]*stream // made with the first
 	filling map[string]*entry  // unsealed objects that several may fill, by their name to be; made with the first
@@ -387,10 +389,11 @@ func (s *Store) pause(f func()) {
 // reserve charges n bytes to t and the store, making room where it can: first out of the warm pool, then out of
 // segments that are kept for their writers. mu is held.
 func (s *Store) reserve(t *tenant, n uint64) error {
-	if !s.hasRoom(n) || s.opts.TenantBytes > 0 && t.charged+n > s.opts.TenantBytes {
+	limit := s.mostBytes(t)
+	if !s.hasRoom(n) || limit > 0 && t.charged+n > limit {
 		s.takeFreed()
 	}
-	if limit := s.opts.TenantBytes; limit > 0 && (n > limit || t.charged > limit-n) {
+	if limit > 0 && (n > limit || t.charged > limit-n) {
 		return fmt.Errorf("%w: %s has %d of %d bytes and needs %d more: delete objects%s",
 			object.ErrQuota, t.name, t.charged, limit, n, t.keptNote())
 	}
@@ -431,7 +434,7 @@ func (s *Store) uncharge(t *tenant, n uint64) {
 func (s *Store) tenantOf(name string) *tenant {
 	t := s.tenants[name]
 	if t == nil {
-		t = &tenant{name: name, names: make(map[string]*entry)}
+		t = &tenant{name: name, names: make(map[string]*entry), limits: s.limits[name]}
 		s.tenants[name] = t
 	}
 	return t

@@ -86,6 +86,8 @@ type State struct {
 
 	leaseChanges uint64 // since this State was made: see LeaseChanges
 	leaseEnds    uint64 // of them: see LeaseEnds
+
+	tenantChanges uint64 // since this State was made: see TenantChanges
 }
 
 // New makes the empty state.

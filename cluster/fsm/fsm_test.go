@@ -65,6 +65,9 @@ func samples() []Command {
 		&EndLeases{uuid(1), uuid(2)},
 		&RecordAccess{cert, uuid(1)},
 		&RevokeCertificates{uuid(9), "t", uuid(1), "stolen"},
+		&SetTenant{Tenant{Name: "t", Users: []uint32{1000}, Groups: []uint32{7}, Certificates: []string{"c"},
+			QuotaBytes: 5, Epoch: 1, Managed: true, Disabled: 6, Members: []TenantMember{{MemberUser, uuid(1), "ann"}},
+			Quotas: []TenantQuota{{uuid(1), 1 << 30, 1 << 31, 1 << 32, 4}}, Whole: ClusterQuota{5, 1 << 33, 6}}},
 	}
 }
 
@@ -425,6 +428,49 @@ func TestAccessIsRevoked(t *testing.T) {
 	}
 }
 
+// A tenant of SetTenant keeps what a node's configuration does not know; nobody is two tenants; its quotas hold.
+func TestManagedTenants(t *testing.T) {
+	d := &driver{t: t, s: New()}
+	ann := TenantMember{MemberUser, uuid(1), "ann"}
+	lab := Tenant{Name: "lab", Managed: true, Disabled: 7, Members: []TenantMember{ann},
+		Quotas: []TenantQuota{{MemoryBytes: 5}, {Node: uuid(2), MemoryBytes: 9}},
+		Whole:  ClusterQuota{Objects: 2, Bytes: 100}}
+	d.want(nil, &SetTenant{lab}, 1)
+	if got := d.s.Freeze().body.version; got != 5 {
+		t.Errorf("snapshot version %d", got)
+	}
+	d.want(object.ErrBusy, &SetTenant{lab}, 1)
+	d.want(object.ErrExists, &SetTenant{Tenant{Name: "other", Members: []TenantMember{ann}}}, 1)
+	d.want(object.ErrInvalid, &SetTenant{Tenant{Name: "other", Members: []TenantMember{ann, ann}}}, 1)
+	d.want(object.ErrInvalid, &SetTenant{Tenant{}}, 1)
+	before := d.s.TenantChanges()
+	d.want(nil, &PutTenant{Tenant{Name: "lab", Users: []uint32{3}, Epoch: 1}}, 1)
+	x, _ := d.s.Tenant("lab")
+	if !x.Managed || !d.s.Disabled("lab") || len(x.Members) != 1 || len(x.Users) != 1 || d.s.TenantChanges() == before {
+		t.Errorf("%+v", x)
+	}
+	if x.QuotaOf(uuid(1)).MemoryBytes != 5 || x.QuotaOf(uuid(2)).MemoryBytes != 9 || d.s.Disabled("nobody") {
+		t.Errorf("quotas %+v", x.Quotas)
+	}
+	d.want(nil, node(1, 11, 0), 1)
+	full := func(size uint64) bool {
+		return errors.Is(d.s.MayPublish("lab", "n", uuid(99), size, MaxUsage), object.ErrQuota)
+	}
+	for i := range 2 {
+		if full(60) != (i == 1) || full(40) {
+			t.Errorf("%d objects: 60 bytes %v, 40 bytes %v", i, full(60), full(40))
+		}
+		o := Object{ID: uuid(50 + i), Tenant: "lab", Name: fmt.Sprint(i), Class: 2, SizeBytes: 50,
+			Replicas: []Replica{{uuid(1), uuid(11)}}}
+		d.want(nil, &Publish{Object: o}, 1)
+	}
+	if !full(0) {
+		t.Error("more objects than its quota")
+	}
+	d.want(nil, &RemoveTenant{"lab", 2}, 1)
+	d.want(nil, &SetTenant{Tenant{Name: "other", Members: []TenantMember{ann}}}, 1)
+}
+
 // What earlier releases wrote has certificates without their node.
 func TestSnapshotOfVersion3(t *testing.T) {
 	d := &driver{t: t, s: New()}
@@ -537,6 +583,9 @@ func randomCommand(r *rand.Rand) Command {
 		return &RecordAccess{cert, id()}
 	case TypeRevokeCertificates:
 		return &RevokeCertificates{Tenant: name(), Node: id()}
+	case TypeSetTenant:
+		return &SetTenant{Tenant{Name: name(), Epoch: epoch(), Managed: r.IntN(2) == 0, Disabled: int64(r.IntN(2)),
+			Members: []TenantMember{{MemberUser, id(), name()}}}}
 	}
 	return &Sweep{}
 }
@@ -626,6 +675,15 @@ func checkInvariants(t *testing.T, s *State) {
 	for _, c := range s.certificates {
 		if !c.Node.IsZero() && c.Revoked == 0 && s.nodes[c.Node] == nil {
 			t.Fatalf("certificate %+v of programs on a node that is no member", c)
+		}
+	}
+	mapped := map[TenantMember]string{}
+	for _, x := range s.tenants {
+		for _, m := range x.Members {
+			if mapped[m] != "" {
+				t.Fatalf("%+v is of the tenants %s and %s", m, mapped[m], x.Name)
+			}
+			mapped[m] = x.Name
 		}
 	}
 	leased := map[LeaseDevice]bool{}

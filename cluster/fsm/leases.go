@@ -83,6 +83,9 @@ func (p *PutLease) apply(s *State, at int64) Result {
 		}
 		l.Order, l.Since, l.Devices = s.lastOrder()+1, at, nil
 	default:
+		if r := s.withinQuota(&l); r.Code != 0 {
+			return r
+		}
 		if r := s.freeFor(&l); r.Code != 0 {
 			return r
 		}
@@ -133,6 +136,25 @@ func (s *State) freeFor(l *Lease) Result {
 				return refuse(object.ErrBusy, "device %s is leased to %s", d.Key, other.Tenant)
 			}
 		}
+	}
+	return Result{}
+}
+
+// withinQuota holds to what a tenant may lease in the whole cluster (SetTenant).
+func (s *State) withinQuota(l *Lease) Result {
+	t := s.tenants[l.Tenant]
+	if t == nil || t.Whole.Devices == 0 {
+		return Result{}
+	}
+	has := 0
+	for _, other := range s.leases {
+		if other.Tenant == l.Tenant && other.ID != l.ID {
+			has += len(other.Devices)
+		}
+	}
+	if has+len(l.Devices) > int(t.Whole.Devices) {
+		return refuse(object.ErrQuota, "tenant %s has %d of %d devices leased over nodes, and this lease has %d", l.Tenant,
+			has, t.Whole.Devices, len(l.Devices))
 	}
 	return Result{}
 }

@@ -1,6 +1,11 @@
 package fsm
 
-import "tendril/store/object"
+import (
+	"cmp"
+	"slices"
+
+	"tendril/store/object"
+)
 
 // Nop changes nothing. The first command of each leader's term is one.
 type Nop struct{}
@@ -139,8 +144,49 @@ func (p *PutTenant) apply(s *State, _ int64) Result {
 	if t.Name == "" {
 		return refuse(object.ErrInvalid, "a tenant needs a name")
 	}
+	if old := s.tenants[t.Name]; old != nil {
+		t.Managed, t.Disabled = old.Managed, old.Disabled
+		t.Members, t.Quotas, t.Whole = old.Members, old.Quotas, old.Whole
+	}
 	_, r := put(s.tenants, t.Name, &t, MaxTenants, "tenant "+t.Name)
+	return s.tenantChange(r)
+}
+
+func (s *State) tenantChange(r Result) Result {
+	if r.Code == 0 {
+		s.tenantChanges++
+	}
 	return r
+}
+
+// SetTenant is PutTenant for the whole record. Errors beside PutTenant's: ErrExists where somebody is another tenant
+// already.
+type SetTenant struct {
+	Tenant Tenant
+}
+
+func (*SetTenant) number() Type    { return TypeSetTenant }
+func (p *SetTenant) walk(c *codec) { p.Tenant.walkWhole(c) }
+
+func (p *SetTenant) apply(s *State, _ int64) Result {
+	t := p.Tenant
+	if t.Name == "" {
+		return refuse(object.ErrInvalid, "a tenant needs a name")
+	}
+	for i, m := range t.Members {
+		if m.Name == "" || slices.Contains(t.Members[:i], m) {
+			return refuse(object.ErrInvalid, "member %q of tenant %s has no name, or is there twice", m.Name, t.Name)
+		}
+	}
+	for _, other := range sorted(s.tenants, cmp.Compare[string]) {
+		i := slices.IndexFunc(t.Members, func(m TenantMember) bool { return slices.Contains(other.Members, m) })
+		if i >= 0 && other.Name != t.Name {
+			return refuse(object.ErrExists, "%q is mapped to tenant %s there already: take that back first",
+				t.Members[i].Name, other.Name)
+		}
+	}
+	_, r := put(s.tenants, t.Name, &t, MaxTenants, "tenant "+t.Name)
+	return s.tenantChange(r)
 }
 
 // RemoveTenant takes a tenant out. Its objects stay and belong to the name.
@@ -164,7 +210,7 @@ func (r *RemoveTenant) apply(s *State, _ int64) Result {
 		return x
 	}
 	delete(s.tenants, r.Name)
-	return done(0)
+	return s.tenantChange(done(0))
 }
 
 // SetPolicy sets (Epoch 0: for the first time) one policy; an empty value removes it.

@@ -109,8 +109,16 @@ type Tenant struct {
 	Users        []uint32 // uids
 	Groups       []uint32 // gids
 	Certificates []string // names in client certificates
-	QuotaBytes   uint64   // on each node; 0 = the node's own default
+	QuotaBytes   uint64   // of no use: see Quotas
 	Epoch        uint64
+
+	// What SetTenant has beyond PutTenant.
+
+	Managed  bool           // made by SetTenant: no node's configuration changes it or takes it out
+	Disabled int64          // Unix ns: its programs are let in nowhere since then; 0 = they are
+	Members  []TenantMember // of a node alone, or by name
+	Quotas   []TenantQuota  // on each node (Node zero), or on one
+	Whole    ClusterQuota   // in the whole cluster
 }
 
 func (t *Tenant) walk(c *codec) {
@@ -120,6 +128,77 @@ func (t *Tenant) walk(c *codec) {
 	list(c, &t.Certificates, MaxMembers, walkText)
 	c.u64(&t.QuotaBytes)
 	c.u64(&t.Epoch)
+}
+
+// walkWhole is walk with the fields of SetTenant, which version 5 of the snapshot has, too.
+func (t *Tenant) walkWhole(c *codec) {
+	t.walk(c)
+	c.flag(&t.Managed)
+	c.i64(&t.Disabled)
+	list(c, &t.Members, MaxMembers, (*TenantMember).walk)
+	list(c, &t.Quotas, MaxNodes+1, (*TenantQuota).walk)
+	c.u32(&t.Whole.Objects)
+	c.u64(&t.Whole.Bytes)
+	c.u32(&t.Whole.Devices)
+}
+
+// whole reports whether t has something that walk leaves out.
+func (t *Tenant) whole() bool {
+	return t.Managed || t.Disabled != 0 || len(t.Members) > 0 || len(t.Quotas) > 0 || t.Whole != ClusterQuota{}
+}
+
+// MemberKind says what a TenantMember is.
+type MemberKind uint8
+
+// The kinds.
+const (
+	MemberUser        MemberKind = 1 // a user of a node
+	MemberGroup       MemberKind = 2 // the primary group of a node's user
+	MemberCertificate MemberKind = 3 // the name in a certificate of a client; of no node
+)
+
+func (k *MemberKind) walk(c *codec) {
+	c.u8((*uint8)(k))
+	if c.err == nil && (*k < MemberUser || *k > MemberCertificate) {
+		c.fail("member kind %d is none of 1 (user), 2 (group), 3 (certificate)", *k)
+	}
+}
+
+// TenantMember is somebody who is a tenant.
+type TenantMember struct {
+	Kind MemberKind
+	Node UUID   // where; zero = at every node
+	Name string // a name, which each node looks up, or a number
+}
+
+func (m *TenantMember) walk(c *codec) {
+	m.Kind.walk(c)
+	m.Node.walk(c)
+	c.str(&m.Name, MaxTextBytes)
+}
+
+// TenantQuota bounds what a tenant has on a node; 0 = the node's own default.
+type TenantQuota struct {
+	Node        UUID // zero = on each node that has no other
+	MemoryBytes uint64
+	DiskBytes   uint64
+	GPUBytes    uint64 // of each GPU's memory
+	Devices     uint32 // leased by this node's programs
+}
+
+func (q *TenantQuota) walk(c *codec) {
+	q.Node.walk(c)
+	c.u64(&q.MemoryBytes)
+	c.u64(&q.DiskBytes)
+	c.u64(&q.GPUBytes)
+	c.u32(&q.Devices)
+}
+
+// ClusterQuota bounds what a tenant has in the whole cluster; 0 = no bound.
+type ClusterQuota struct {
+	Objects uint32 // published
+	Bytes   uint64 // of published objects, each counted once
+	Devices uint32 // leased over nodes
 }
 
 // Role is what a certificate or token allows. The numbers are those of cluster/pki.

@@ -16,13 +16,13 @@ import (
 //
 //	0          8         16                32
 //	| "TDRLFSM1" | version | body bytes      | body … | SHA-256 of all before
-//	| 8 bytes    | u64 = 4 | u64             |        | 32 bytes
+//	| 8 bytes    | u64 = 5 | u64             |        | 32 bytes
 //
-// Older versions are read as well: 3 has certificates without Node, 2 has no leases either, and 1 has objects without
-// Wanted and Deleted, too.
+// Older versions are read as well: 4 has tenants as in PutTenant, 3 has certificates without Node, 2 has no leases
+// either, and 1 has objects without Wanted and Deleted, too.
 const (
 	snapshotMagic   = "TDRLFSM1"
-	snapshotVersion = 4
+	snapshotVersion = 5
 	leastSnapshot   = 3 // that is written
 	oldestSnapshot  = 1 // that is read
 	snapshotHeader  = 24
@@ -49,7 +49,7 @@ func (b *snapshotBody) walk(c *codec) {
 	c.i64(&b.now)
 	list(c, &b.nodes, MaxNodes, (*Node).walk)
 	list(c, &b.devices, MaxDevices, (*Device).walk)
-	list(c, &b.tenants, MaxTenants, (*Tenant).walk)
+	list(c, &b.tenants, MaxTenants, since(b.version, 5, (*Tenant).walk, (*Tenant).walkWhole))
 	list(c, &b.tokens, MaxTokens, (*Token).walk)
 	list(c, &b.certificates, MaxCertificates, since(b.version, 4, (*Certificate).walk, (*Certificate).walkWhole))
 	list(c, &b.objects, MaxObjects, func(o **Object, c *codec) {
@@ -101,9 +101,14 @@ func (s *State) frozen(objects *objectTable) *Frozen {
 // needs is the oldest version of the snapshot, from leastSnapshot on, that has all of the state: nodes of earlier
 // releases, of which some still run while a cluster is upgraded, can read it.
 func (s *State) needs() uint64 {
+	for _, t := range s.tenants {
+		if t.whole() {
+			return snapshotVersion
+		}
+	}
 	for _, c := range s.certificates {
 		if !c.Node.IsZero() {
-			return snapshotVersion
+			return 4
 		}
 	}
 	return leastSnapshot

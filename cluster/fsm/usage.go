@@ -12,6 +12,7 @@ import (
 type Usage struct {
 	Objects int
 	Bytes   uint64
+	Data    uint64 // the objects' own bytes, each counted once; not bounded by MaxUsage
 }
 
 // MaxUsage is one tenant's share of the metadata.
@@ -20,7 +21,12 @@ var MaxUsage = Usage{Objects: MaxObjects / 2, Bytes: 256 << 20}
 // objectBytes is what an object's record takes besides its name and its Meta: more with many replicas.
 const objectBytes = 512
 
-func (o *Object) usage() Usage { return Usage{1, objectBytes + uint64(len(o.Name)+len(o.Meta))} }
+func (o *Object) usage() Usage {
+	return Usage{1, objectBytes + uint64(len(o.Name)+len(o.Meta)), o.SizeBytes}
+}
+
+// UsageOf gives what a tenant has published.
+func (s *State) UsageOf(tenant string) Usage { return s.usage[tenant] }
 
 // enter puts an object in that is not there.
 func (s *State) enter(o *Object) {
@@ -32,7 +38,7 @@ func (s *State) enter(o *Object) {
 // use counts an object as its tenant's.
 func (s *State) use(o *Object) {
 	x, y := s.usage[o.Tenant], o.usage()
-	s.usage[o.Tenant] = Usage{x.Objects + y.Objects, x.Bytes + y.Bytes}
+	s.usage[o.Tenant] = Usage{x.Objects + y.Objects, x.Bytes + y.Bytes, x.Data + y.Data}
 }
 
 // leave takes an object out.
@@ -45,13 +51,13 @@ func (s *State) leave(o *Object) {
 		delete(s.usage, o.Tenant)
 		return
 	}
-	s.usage[o.Tenant] = Usage{x.Objects - y.Objects, x.Bytes - y.Bytes}
+	s.usage[o.Tenant] = Usage{x.Objects - y.Objects, x.Bytes - y.Bytes, x.Data - y.Data}
 }
 
 // MayPublish says why a tenant may not publish an object more; most is its share. The last eighth of all objects is for
 // tenants that have few, less than a sixty-fourth. It is asked before Publish is proposed, which holds to MaxObjects
 // alone: those that are proposed at the same time may go beyond it a little.
-func (s *State) MayPublish(tenant, name string, id UUID, most Usage) error {
+func (s *State) MayPublish(tenant, name string, id UUID, size uint64, most Usage) error {
 	if s.objects.get(id) != nil {
 		return nil // it is there
 	}
@@ -59,7 +65,17 @@ func (s *State) MayPublish(tenant, name string, id UUID, most Usage) error {
 		return nil
 	}
 	own, all := s.usage[tenant], s.objects.size()
+	whole := ClusterQuota{}
+	if t := s.tenants[tenant]; t != nil {
+		whole = t.Whole
+	}
 	switch {
+	case whole.Objects > 0 && own.Objects >= int(whole.Objects):
+		return fmt.Errorf("%w: tenant %s has %d published objects, which is its quota in the cluster: unpublish some",
+			object.ErrQuota, tenant, own.Objects)
+	case whole.Bytes > 0 && (size > whole.Bytes || own.Data > whole.Bytes-size):
+		return fmt.Errorf("%w: tenant %s has published %d of %d bytes in the cluster, and this object has %d: unpublish some",
+			object.ErrQuota, tenant, own.Data, whole.Bytes, size)
 	case own.Objects >= most.Objects:
 		return fmt.Errorf("%w: tenant %s has %d published objects, which is the limit: unpublish some",
 			object.ErrQuota, tenant, own.Objects)

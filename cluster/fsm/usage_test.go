@@ -15,13 +15,13 @@ func TestOneTenantCannotFillTheObjects(t *testing.T) {
 	d := &driver{t: t, s: New()}
 	d.want(nil, node(1, 10, 0), 1)
 	numbered := func(n int) (id UUID) { id[0], id[1], id[2], id[3] = 7, byte(n>>16), byte(n>>8), byte(n); return id }
-	n, share := 0, Usage{1000, MaxUsage.Bytes}
+	n, share := 0, Usage{Objects: 1000, Bytes: MaxUsage.Bytes}
 	add := func(tenant string) {
 		d.want(nil, &Publish{Object: Object{ID: numbered(n), Tenant: tenant, Name: fmt.Sprint(n),
 			Meta: make([]byte, 100), Class: uint8(object.Named), Replicas: []Replica{{uuid(1), uuid(10)}}}}, 2)
 		n++
 	}
-	may := func(tenant string, most Usage) error { return d.s.MayPublish(tenant, "new", uuid(99), most) }
+	may := func(tenant string, most Usage) error { return d.s.MayPublish(tenant, "new", uuid(99), 0, most) }
 	for d.s.usage["loud"].Objects < share.Objects {
 		if err := may("loud", share); err != nil {
 			t.Fatal(n, err)
@@ -31,11 +31,11 @@ func TestOneTenantCannotFillTheObjects(t *testing.T) {
 	if err := may("loud", share); !errors.Is(err, object.ErrQuota) {
 		t.Errorf("beyond its share: %v", err)
 	}
-	if err := errors.Join(may("quiet", MaxUsage), d.s.MayPublish("loud", "0", uuid(99), MaxUsage),
-		d.s.MayPublish("loud", "new", numbered(0), MaxUsage)); err != nil {
+	if err := errors.Join(may("quiet", MaxUsage), d.s.MayPublish("loud", "0", uuid(99), 0, MaxUsage),
+		d.s.MayPublish("loud", "new", numbered(0), 0, MaxUsage)); err != nil {
 		t.Errorf("another tenant, a name again, an object again: %v", err)
 	}
-	if err := may("loud", Usage{n + 1, d.s.usage["loud"].Bytes}); !errors.Is(err, object.ErrQuota) {
+	if err := may("loud", Usage{Objects: n + 1, Bytes: d.s.usage["loud"].Bytes}); !errors.Is(err, object.ErrQuota) {
 		t.Errorf("beyond its bytes: %v", err)
 	}
 	for d.s.usage["second"].Objects < 1000 {
@@ -43,7 +43,7 @@ func TestOneTenantCannotFillTheObjects(t *testing.T) {
 	}
 	// As if there were so many: to make them takes long.
 	real, usage := d.s.objects.count, d.s.usage["second"]
-	d.s.objects.count, d.s.usage["second"] = MaxObjects-MaxObjects/8, Usage{MaxObjects / 64, 0}
+	d.s.objects.count, d.s.usage["second"] = MaxObjects-MaxObjects/8, Usage{Objects: MaxObjects / 64}
 	if err := may("second", MaxUsage); !errors.Is(err, object.ErrFull) {
 		t.Errorf("the last eighth for a tenant that has much: %v", err)
 	}

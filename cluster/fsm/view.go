@@ -92,6 +92,28 @@ func (s *State) Revoked(serial UUID) bool {
 // looks again when it is another number, or another State.
 func (s *State) NodeChanges() uint64 { return s.nodeChanges }
 
+// TenantChanges is NodeChanges for tenants.
+func (s *State) TenantChanges() uint64 { return s.tenantChanges }
+
+// Disabled reports whether a tenant's programs are let in nowhere.
+func (s *State) Disabled(tenant string) bool {
+	t := s.tenants[tenant]
+	return t != nil && t.Disabled != 0
+}
+
+// QuotaOf gives what bounds a tenant on a node.
+func (t *Tenant) QuotaOf(node UUID) (q TenantQuota) {
+	for _, x := range t.Quotas {
+		if x.Node == node {
+			return x
+		}
+		if x.Node.IsZero() {
+			q = x
+		}
+	}
+	return q
+}
+
 // Revocations is NodeChanges for certificates that are good no more.
 func (s *State) Revocations() uint64 { return s.revocations }
 

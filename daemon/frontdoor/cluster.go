@@ -43,6 +43,10 @@ func (c *connection) revokeCertificates(cluster Cluster, m wire.RevokeCertificat
 	return &wire.Number{N: n}, err
 }
 
+func (c *connection) changeTenant(cluster Cluster, m wire.ChangeTenantRequest) (ipc.Payload, error) {
+	return nil, cluster.ChangeTenant(m)
+}
+
 func (c *connection) openPage(cluster Cluster, _ none) (ipc.Payload, error) {
 	text, err := cluster.OpenPage(c.peer)
 	return &wire.TextReply{Text: text}, err

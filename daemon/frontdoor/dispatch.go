@@ -222,6 +222,10 @@ var rows = map[wire.Type]row{
 
 	wire.CertificatePage: {pages: true, admin: true, slow: true, maxPayload: stringMax + pageMax,
 		handle: pages((*connection).certificatePage)},
+	wire.TenantPage: {pages: true, admin: true, slow: true, maxPayload: stringMax + pageMax,
+		handle: pages((*connection).tenantPage)},
+	wire.ChangeTenant: {admin: true, slow: true, maxPayload: 37 + 3*(2+256),
+		answer: withCluster((*connection).changeTenant)},
 	wire.RevokeCertificates: {admin: true, slow: true, maxPayload: idBytes + 3*(2+256),
 		answer: withCluster((*connection).revokeCertificates)},
 }

@@ -43,6 +43,8 @@ type Options struct {
 	Backend Backend
 	// Tenant says which tenant a user of this machine belongs to; "" refuses the connection.
 	Tenant func(uid, gid uint32) string
+	// Refuses says whose tenant is disabled; nil = nobody's. It is called under a lock, and waits for nothing.
+	Refuses func(Peer) bool
 	// Admin says which users of this machine may make and revoke tokens; nil = none.
 	Admin func(uid uint32) bool
 	// Cluster is the metadata; nil = what needs it is unsupported.
@@ -348,6 +350,9 @@ func (s *Server) admit(c *connection) error {
 	switch {
 	case tenant == "":
 		return fmt.Errorf("%w: user %d belongs to no tenant of this daemon", object.ErrPermission, c.peer.UID)
+	case s.opts.Refuses != nil && s.opts.Refuses(c.peer):
+		return fmt.Errorf("%w: tenant %s is disabled: ask the administrator of the cluster (tendril tenant enable)",
+			object.ErrPermission, tenant)
 	case s.closed:
 		return fmt.Errorf("%w: the daemon is stopping", object.ErrBusy)
 	case len(s.conns) >= all:

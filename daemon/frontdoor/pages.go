@@ -286,6 +286,11 @@ func (c *connection) certificatePage(*wire.PageRequest) (listing, error) {
 	}, err
 }
 
+func (c *connection) tenantPage(*wire.PageRequest) (listing, error) {
+	cluster, err := c.cluster()
+	return func(after string, f func(any, string) bool) (string, error) { return "", cluster.EachTenant(after, f) }, err
+}
+
 func (c *connection) peerPage(*wire.PageRequest) (listing, error) {
 	peers, err := c.peers()
 	return func(after string, f func(any, string) bool) (string, error) { return "", peers.EachPeer(after, f) }, err

@@ -53,7 +53,9 @@ func (c *fakeCluster) EachCertificate(string, func(any, string) bool) error { re
 func (c *fakeCluster) RevokeCertificates(wire.RevokeCertificatesRequest) (uint64, error) {
 	return 0, nil
 }
-func (c *fakeCluster) OpenPage(Peer) (string, error) { return "http://x", nil }
+func (c *fakeCluster) EachTenant(string, func(any, string) bool) error { return nil }
+func (c *fakeCluster) ChangeTenant(wire.ChangeTenantRequest) error     { return nil }
+func (c *fakeCluster) OpenPage(Peer) (string, error)                   { return "http://x", nil }
 func (c *fakeCluster) Renew(p Peer, request []byte) ([]byte, error) {
 	c.renewed.Store(&p.Serial)
 	return c.sign(request, p.Role)

@@ -40,6 +40,7 @@ type Request struct {
 	Devices []string // keys of those that would do, the best first, each once
 	Count   int      // of them; 0: all
 	Ticket  string   // of the place in the line; "": who cannot be served now does not wait
+	Most    int      // devices that the tenant may have leased here in all; 0: no bound
 
 	// Of a lease over nodes: its identifier, what sessions join it with, and its place among such leases.
 	ID, Token string
@@ -102,6 +103,16 @@ func New(longest time.Duration, now func() time.Time) *Table {
 	return &Table{now: now, longest: longest, shared: map[uint64]*share{}}
 }
 
+// heldLocked counts the devices that a tenant has.
+func (t *Table) heldLocked(tenant string) (n int) {
+	for _, l := range t.leases {
+		if l.Tenant == tenant {
+			n += len(l.Devices)
+		}
+	}
+	return n
+}
+
 // Grant gives a lease, which Drop ends; the caller counts as its first session. A request whose devices are not free
 // is ErrBusy, which says who has them; with a ticket its place in the line is kept then. ErrNoDevice: there are fewer
 // devices than it wants, whoever has them.
@@ -116,6 +127,10 @@ func (t *Table) Grant(r Request) (*Lease, error) {
 	if want == 0 || want > len(r.Devices) {
 		return nil, fmt.Errorf("%w: a lease of %d devices: only %d of this node match",
 			object.ErrNoDevice, max(want, 1), len(r.Devices))
+	}
+	if mine := t.heldLocked(r.Tenant); r.Most > 0 && mine+want > r.Most {
+		return nil, fmt.Errorf("%w: tenant %s has %d of %d devices of this node leased, and wants %d more", object.ErrQuota,
+			r.Tenant, mine, r.Most, want)
 	}
 	place := t.placeLocked(&r)
 	before := t.line[:place]

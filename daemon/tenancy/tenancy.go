@@ -14,7 +14,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -38,14 +40,15 @@ func (t Tenant) String() string {
 
 // Table finds tenants.
 type Table struct {
-	users  map[uint32]string
-	groups map[uint32]string
-	names  map[string]string
+	users    map[uint32]string
+	groups   map[uint32]string
+	names    map[string]string
+	disabled map[string]bool
 }
 
 // NewTable makes a Table and names every fault: bad names, and members of two tenants.
 func NewTable(list []Tenant) (*Table, error) {
-	t := &Table{map[uint32]string{}, map[uint32]string{}, map[string]string{}}
+	t := &Table{users: map[uint32]string{}, groups: map[uint32]string{}, names: map[string]string{}}
 	var faults []error
 	for _, x := range list {
 		if err := CheckName(x.Name); err != nil {
@@ -56,6 +59,33 @@ func NewTable(list []Tenant) (*Table, error) {
 	}
 	return t, errors.Join(faults...)
 }
+
+// With gives a Table that has those of list, too, and refuses the tenants of disabled. Who is in the Table already, or
+// in an earlier one of list, stays what it is; taken names those who are in the Table as another tenant.
+func (t *Table) With(list []Tenant, disabled map[string]bool) (with *Table, taken []string) {
+	with = &Table{maps.Clone(t.users), maps.Clone(t.groups), maps.Clone(t.names), disabled}
+	for _, x := range list {
+		taken = append(taken, slices.Concat(more(t.users, with.users, x.Users, "user", x.Name),
+			more(t.groups, with.groups, x.Groups, "group", x.Name),
+			more(t.names, with.names, x.Certificates, "certificate", x.Name))...)
+	}
+	return with, taken
+}
+
+func more[K comparable](first, all map[K]string, members []K, what, name string) (taken []string) {
+	for _, k := range members {
+		if other, there := first[k]; there && other != name {
+			taken = append(taken, fmt.Sprintf("%s %v is tenant %q", what, k, other))
+		}
+		if _, there := all[k]; !there {
+			all[k] = name
+		}
+	}
+	return taken
+}
+
+// Disabled reports whether a tenant's programs are not let in.
+func (t *Table) Disabled(tenant string) bool { return t.disabled[tenant] }
 
 func enter[K comparable](m map[K]string, members []K, what, name string) error {
 	var faults []error

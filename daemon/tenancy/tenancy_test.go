@@ -46,6 +46,30 @@ func TestTableFindsTenants(t *testing.T) {
 	}
 }
 
+func TestTableWithMore(t *testing.T) {
+	table, err := NewTable([]Tenant{{Name: "lab", Users: []uint32{7}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	with, taken := table.With([]Tenant{{Name: "office", Users: []uint32{7, 8}, Certificates: []string{"c"}},
+		{Name: "late", Users: []uint32{8, 9}, Groups: []uint32{3}}, {Name: "uid:5", Users: []uint32{6}}},
+		map[string]bool{"late": true})
+	if len(taken) != 1 || !strings.Contains(taken[0], "user 7") {
+		t.Errorf("taken: %q", taken)
+	}
+	for uid, want := range map[uint32]string{7: "lab", 8: "office", 9: "late", 6: "uid:5", 5: "uid:5", 10: "uid:10"} {
+		if got := with.Local(uid, 1); got != want {
+			t.Errorf("user %d: %q, want %q", uid, got, want)
+		}
+	}
+	if with.Local(10, 3) != "late" || with.Reserved("c") != "office" || !with.Disabled("late") || with.Disabled("lab") {
+		t.Error("groups, certificates, disabled")
+	}
+	if table.Local(8, 1) != "uid:8" || table.Disabled("late") {
+		t.Error("the first table was altered")
+	}
+}
+
 func TestTableNamesEveryFault(t *testing.T) {
 	_, err := NewTable([]Tenant{{Name: "a", Users: []uint32{7}},
 		{Name: "b", Users: []uint32{7}, Certificates: []string{"c"}}, {Name: "uid:5", Certificates: []string{"c"}},

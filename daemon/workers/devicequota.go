@@ -21,7 +21,7 @@ func (p *Pool) Reserve(session, id, bytes uint64) error {
 	}
 	s.reserving.Lock()
 	defer s.reserving.Unlock()
-	if err := p.book(s, bytes); err != nil || p.opts.DeviceBytes == 0 {
+	if err := p.book(s, bytes); err != nil || p.mostOnDevices(s.w.key.tenant) == 0 {
 		return err
 	}
 	raw, err := json.Marshal(clwire.DaemonMessage{DeviceLimit: &clwire.DeviceLimit{Bytes: bytes}})
@@ -31,11 +31,19 @@ func (p *Pool) Reserve(session, id, bytes uint64) error {
 	return s.w.tell(raw)
 }
 
+func (p *Pool) mostOnDevices(tenant string) uint64 {
+	if p.opts.DeviceBytes == nil {
+		return 0
+	}
+	return p.opts.DeviceBytes(tenant)
+}
+
 // book changes what s has reserved.
 func (p *Pool) book(s *assigned, bytes uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	limit, tenant := p.opts.DeviceBytes, s.w.key.tenant
+	tenant := s.w.key.tenant
+	limit := p.mostOnDevices(tenant)
 	if limit > 0 && bytes > s.deviceBytes {
 		var others uint64
 		for _, other := range p.serving {

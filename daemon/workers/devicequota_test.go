@@ -11,7 +11,7 @@ import (
 // TestDeviceMemoryIsTheTenants: what a tenant's workers reserve counts together, for other tenants it does not, and it
 // is free with its worker.
 func TestDeviceMemoryIsTheTenants(t *testing.T) {
-	p, _ := newPool(t, func(o *Options) { o.DeviceBytes = 1000 }, "good")
+	p, _ := newPool(t, func(o *Options) { o.DeviceBytes = func(string) uint64 { return 1000 } }, "good")
 	a, _ := open(t, p, 1, me())
 	b, _ := open(t, p, 2, me())
 	stranger := "uid:stranger"

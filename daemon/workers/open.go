@@ -189,7 +189,7 @@ func (p *Pool) hand(w *worker, r Request) (Opened, error) {
 	id := p.enter(w, r.Session)
 	err = w.assign(clwire.WorkerAssign{Session: r.Session, Worker: id, Tenant: r.Tenant, RingBytes: clwire.RingBytes,
 		NoCompress:    r.NoCompress,
-		DeviceLimited: p.opts.DeviceBytes > 0, Limits: p.timeLimits()}, theirs, ring)
+		DeviceLimited: p.mostOnDevices(r.Tenant) > 0, Limits: p.timeLimits()}, theirs, ring)
 	if err != nil {
 		p.mu.Lock()
 		delete(p.serving, id)

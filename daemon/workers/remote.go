@@ -126,7 +126,7 @@ func (p *Pool) handRemote(w *worker, id uint64, r RemoteRequest) (OpenedRemote, 
 	assign := clwire.AssignRemote{
 		Session: r.Session, Worker: id, Tenant: r.Tenant, ClientSHA256: r.ClientSHA256[:], Lanes: r.Lanes,
 		Plaintext: r.Plaintext, NoCompress: r.NoCompress,
-		DeviceLimited: p.opts.DeviceBytes > 0, Limits: p.timeLimits(),
+		DeviceLimited: p.mostOnDevices(r.Tenant) > 0, Limits: p.timeLimits(),
 		Resume: r.Resume, ResumeMillis: r.ResumeTime.Milliseconds(), SilenceMillis: r.Silence.Milliseconds(),
 	}
 	raw, err := json.Marshal(clwire.DaemonMessage{AssignRemote: &assign})

@@ -46,15 +46,17 @@ type Options struct {
 	NoGroup    string        // why there is none
 	LimitsLook time.Duration // between two looks at those that only the daemon keeps; 0 = 500 ms
 	// directory under which each tenant's caches are made; workers' users must be able to reach it
-	CacheRoot    string
-	CacheBytes   uint64        // what one tenant's may take on disk; 0 = as much as there is
-	CacheLook    time.Duration // between two looks at that; 0 = 5 s
-	Warm         int           // workers kept ready, a platform; negative = none
-	WarmTime     time.Duration // without a session, after which none is kept ready until the next; 0 = they stay
-	Max          int           // workers serving at one time
-	Wait         time.Duration // for one to become free; 0 = not at all
-	DeviceBytes  uint64        // of devices' own memory, for one tenant's workers; 0 = no bound
-	SessionBytes uint64        // of each GPU's memory, that a session's driver takes; 0 = sessions are not admitted by it
+	CacheRoot  string
+	CacheBytes uint64        // what one tenant's may take on disk; 0 = as much as there is
+	CacheLook  time.Duration // between two looks at that; 0 = 5 s
+	Warm       int           // workers kept ready, a platform; negative = none
+	WarmTime   time.Duration // without a session, after which none is kept ready until the next; 0 = they stay
+	Max        int           // workers serving at one time
+	Wait       time.Duration // for one to become free; 0 = not at all
+	// of devices' own memory, for one tenant's workers; 0, or nil = no bound. It is called under a lock, and waits for
+	// nothing
+	DeviceBytes  func(tenant string) uint64
+	SessionBytes uint64 // of each GPU's memory, that a session's driver takes; 0 = sessions are not admitted by it
 	// what objects have of a GPU's memory, in bytes, once those that nobody uses have made way for a tenant where that
 	// is more than most; nil: nothing. It may wait for the driver
 	Objects      func(tenant, uuid string, most uint64) (bytes uint64)

@@ -35,6 +35,49 @@ type RevokeCertificatesRequest struct {
 	Reason string
 }
 
+// TenantChange says what a ChangeTenantRequest does.
+type TenantChange uint8
+
+// The changes of a tenant.
+const (
+	TenantCreate  TenantChange = 1
+	TenantRemove  TenantChange = 2 // with Anyway also one that has published objects
+	TenantDisable TenantChange = 3
+	TenantEnable  TenantChange = 4
+	TenantMap     TenantChange = 5 // Kind, Member, Node
+	TenantUnmap   TenantChange = 6 // the same
+	TenantQuota   TenantChange = 7 // Fields say which of the bounds are set; on Node, or with Whole in the cluster
+)
+
+// The bounds that a TenantQuota sets.
+const (
+	QuotaMemory  = 1 << iota // bytes on a node; with Whole: of published objects
+	QuotaDisk                // bytes on a node
+	QuotaGPU                 // bytes of each GPU of a node
+	QuotaDevices             // leased ones
+	QuotaObjects             // with Whole: published ones
+)
+
+// ChangeTenantRequest changes a tenant of the cluster.
+//
+//wire:payload ChangeTenant
+type ChangeTenantRequest struct {
+	Name   string
+	Change TenantChange
+	Anyway bool
+	Whole  bool
+	Kind   uint8  // of the member: 1 user, 2 group, 3 name in a certificate
+	Fields uint8  // which of the following bounds are set; 0 takes a bound away
+	Memory uint64 // bytes
+	Disk   uint64
+	GPU    uint64
+	// Devices and Objects are numbers.
+	Devices uint32
+	Objects uint32
+	Member  string
+	Node    string // by name or identifier; "" = every node
+}
+
 // TextReply is the reply of CreateToken (the token) and OpenPage (the address): both are secrets.
 //
 //wire:payload re CreateToken OpenPage

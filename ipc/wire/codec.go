@@ -166,6 +166,50 @@ func (m *BindRequest) Decode(b []byte) error {
 	return r.End(object.ErrProtocol, "BindRequest")
 }
 
+// Append appends the payload: str16 name, u8 change, bool anyway whole, u8 kind fields, u64 memory disk gpu, u32
+// devices objects, str16 member node.
+func (m *ChangeTenantRequest) Append(b []byte) []byte {
+	b = field.AppendText(b, m.Name)
+	b = append(b, uint8(m.Change))
+	b = append(b, field.Bit(m.Anyway))
+	b = append(b, field.Bit(m.Whole))
+	b = append(b, m.Kind)
+	b = append(b, m.Fields)
+	b = binary.LittleEndian.AppendUint64(b, m.Memory)
+	b = binary.LittleEndian.AppendUint64(b, m.Disk)
+	b = binary.LittleEndian.AppendUint64(b, m.GPU)
+	b = binary.LittleEndian.AppendUint32(b, m.Devices)
+	b = binary.LittleEndian.AppendUint32(b, m.Objects)
+	b = field.AppendText(b, m.Member)
+	b = field.AppendText(b, m.Node)
+	return b
+}
+
+// Decode reads a whole payload.
+func (m *ChangeTenantRequest) Decode(b []byte) error {
+	r := field.Read(b)
+	if p := r.Take(2, "name"); p != nil {
+		m.Name = string(r.Take(int(binary.LittleEndian.Uint16(p)), "name"))
+	}
+	if p := r.Take(39, "change to member"); p != nil {
+		m.Change = TenantChange(p[0])
+		m.Anyway = r.Bool(uint32(p[1]), "anyway")
+		m.Whole = r.Bool(uint32(p[2]), "whole")
+		m.Kind = p[3]
+		m.Fields = p[4]
+		m.Memory = binary.LittleEndian.Uint64(p[5:])
+		m.Disk = binary.LittleEndian.Uint64(p[13:])
+		m.GPU = binary.LittleEndian.Uint64(p[21:])
+		m.Devices = binary.LittleEndian.Uint32(p[29:])
+		m.Objects = binary.LittleEndian.Uint32(p[33:])
+		m.Member = string(r.Take(int(binary.LittleEndian.Uint16(p[37:])), "member"))
+	}
+	if p := r.Take(2, "node"); p != nil {
+		m.Node = string(r.Take(int(binary.LittleEndian.Uint16(p)), "node"))
+	}
+	return r.End(object.ErrProtocol, "ChangeTenantRequest")
+}
+
 // Append appends the payload: u8 class, str16 name, bytes32 meta, u64 ttlms, u16 × (str16, str16) labels, u16 ×
 // (str16 name, 16 bytes id) members.
 func (m *ComposeRequest) Append(b []byte) []byte {
@@ -2221,4 +2265,6 @@ var typeNames = map[Type]string{
 	EndLease:           "EndLease",
 	CertificatePage:    "CertificatePage",
 	RevokeCertificates: "RevokeCertificates",
+	TenantPage:         "TenantPage",
+	ChangeTenant:       "ChangeTenant",
 }

@@ -122,6 +122,8 @@ const (
 
 	CertificatePage    Type = 200 // str16 prefix, u32 limit, str16 cursor → str16 next, bytes32 items
 	RevokeCertificates Type = 201 // 16 bytes serial, str16 tenant node reason
+	TenantPage         Type = 202 // str16 prefix, u32 limit, str16 cursor → str16 next, bytes32 items
+	ChangeTenant       Type = 203 // str16 name, u8 change, bool anyway whole, u8 kind fields, u64 memory disk gpu, …
 )
 
 // Numbers of replies.

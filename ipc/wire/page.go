@@ -17,7 +17,7 @@ type ListPageRequest struct {
 
 // PageRequest asks for a page of one of the other listings.
 //
-//wire:payload StreamPage PublishedPage TokenPage PeerPage TopPage SessionPage CertificatePage
+//wire:payload StreamPage PublishedPage TokenPage PeerPage TopPage SessionPage CertificatePage TenantPage
 type PageRequest struct {
 	Prefix string // of the name, where the things listed have one
 	Limit  uint32 // as in ListPageRequest
@@ -26,7 +26,8 @@ type PageRequest struct {
 
 // PageReply is a page: a JSON array, perhaps an empty one. Next is the cursor of the page behind it; "" is the end.
 //
-//wire:payload re ListPage StreamPage PublishedPage TokenPage PeerPage TopPage SessionPage AllPage CertificatePage
+//wire:payload re ListPage StreamPage PublishedPage TokenPage PeerPage TopPage SessionPage AllPage
+//wire:payload CertificatePage TenantPage
 type PageReply struct {
 	Next  string
 	Items []byte // JSON

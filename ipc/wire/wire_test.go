@@ -57,6 +57,8 @@ func messages() []message {
 		&CreateTokenRequest{Role: 2, LifeSeconds: 86400, Once: true, Tenant: "lab"},
 		&RevokeTokenRequest{ID: id, Certificates: true},
 		&RevokeCertificatesRequest{Serial: id, Tenant: "lab", Node: "a", Reason: "stolen"},
+		&ChangeTenantRequest{Name: "lab", Change: TenantMap, Anyway: true, Whole: true, Kind: 1, Fields: 31,
+			Memory: 1 << 30, Disk: 1 << 40, GPU: 1 << 35, Devices: 4, Objects: 1000, Member: "ann", Node: "a"},
 		&TextReply{Text: "text"},
 		&EnrollRequest{Token: id, SecretHash: hash, Name: "laptop", Request: []byte("der")},
 		&DERMessage{DER: []byte("der")},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"slices"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tendril/client"
+	"tendril/daemon"
 	"tendril/forwarding/session"
 )
 
@@ -66,6 +68,7 @@ func (c *cli) completeTree(cmd *cobra.Command) {
 		"device":    c.completing(devicesToComplete),
 		"role":      words("user", "read-only", "node"),
 		"tenant":    c.completing(tenantsToComplete),
+		"node":      c.completing(nodesToComplete),
 		"to":        c.principalsToComplete,
 		"platforms": words("one", "node", "native"),
 		"output":    files, "report": files, "out": files, "svg": files, "library": files, "config": files, "state-dir": files,
@@ -214,6 +217,21 @@ func tenantsToComplete(conn *client.Conn, typed string) (list []string) {
 			if o != "" && strings.HasPrefix(o, typed) && !slices.Contains(list, o) {
 				list = append(list, o)
 			}
+		}
+	}
+	return list
+}
+
+// nodesToComplete are the names of the cluster's nodes.
+func nodesToComplete(conn *client.Conn, typed string) (list []string) {
+	raw, err := conn.ClusterStatus()
+	var s daemon.ClusterInfo
+	if err != nil || json.Unmarshal(raw, &s) != nil {
+		return nil
+	}
+	for _, n := range s.Nodes {
+		if strings.HasPrefix(n.Name, typed) && n.Name == plain(n.Name) && len(list) < mostCompleted {
+			list = append(list, n.Name)
 		}
 	}
 	return list
