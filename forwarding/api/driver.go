@@ -300,6 +300,8 @@ type Objects interface {
 type Base interface {
 	Driver
 
+	// OpenUncopied is OpenObject that answers CL_INVALID_OPERATION where the buffer would be a copy of the object.
+	OpenUncopied(context uintptr, id [16]byte, name string) (uintptr, Status)
 	// NodeOf numbers the daemon that a platform's devices belong to, from 0 in the order in which the servers were
 	// named.
 	NodeOf(platform uintptr) int

@@ -27,6 +27,15 @@ import (
 // An unsealed object in the memory of a GPU, of the same tenant and by its id, is a buffer that may be written: its
 // maker seals it.
 func (d *Driver) OpenObject(context uintptr, id [16]byte, name string) (uintptr, api.Status) {
+	return d.openObject(context, id, name, true)
+}
+
+// OpenUncopied is OpenObject that refuses an object in the memory of a GPU which the context would get a copy of.
+func (d *Driver) OpenUncopied(context uintptr, id [16]byte, name string) (uintptr, api.Status) {
+	return d.openObject(context, id, name, false)
+}
+
+func (d *Driver) openObject(context uintptr, id [16]byte, name string, copies bool) (uintptr, api.Status) {
 	ctx := d.contexts.Get(context)
 	if ctx == nil {
 		return 0, cl.INVALID_CONTEXT
@@ -51,6 +60,11 @@ func (d *Driver) OpenObject(context uintptr, id [16]byte, name string) (uintptr,
 		return 0, cl.OUT_OF_RESOURCES
 	}
 	if o.Device != "" && !ctx.imports(o.Device, o.Size) {
+		if !copies {
+			w.SendOneWay(&clwire.DropSegment{ID: o.Segment})
+			ctx.platform.control.DetachObject(o)
+			return 0, cl.INVALID_OPERATION
+		}
 		if o, err = ctx.copyForWorker(w, o); err != nil {
 			d.cfg.Log(fmt.Sprintf("tendril: open an object as a buffer: %v", err))
 			return 0, objectStatus(err)

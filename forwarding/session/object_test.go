@@ -187,6 +187,10 @@ func TestACopyOfAnObjectInTheMemoryOfAGPU(t *testing.T) {
 		r.node.gpu = gpu
 		dev := r.d.devices.Get(r.dev)
 		dev.imports, dev.most = x.imports, x.most
+		if x.copied {
+			_, status := r.d.OpenUncopied(r.ctx, [16]byte{}, "input")
+			r.is(status, cl.INVALID_OPERATION)
+		}
 		in := r.handle(r.d.OpenObject(r.ctx, [16]byte{}, "input"))
 		got := hostMemory(t, make([]byte, size))
 		r.handle(r.d.EnqueueRead(r.queue(0), in, true, 0, size, ptr(got), api.Waits{}))

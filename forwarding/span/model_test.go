@@ -1156,6 +1156,19 @@ func (m *model) EnqueueCommandBuffer(_ uint32, queues []uintptr, h uintptr, w ap
 	return event, status
 }
 
+// OpenUncopied: what has "near" in its name is copied by the members that it is not at.
+func (m *model) OpenUncopied(context uintptr, id [16]byte, name string) (uintptr, api.Status) {
+	place, near := strings.CutPrefix(name, "near ")
+	if !near {
+		return m.OpenObject(context, id, name)
+	}
+	h, status := m.OpenObject(context, id, "at "+place)
+	if status == cl.INVALID_VALUE {
+		status = cl.INVALID_OPERATION
+	}
+	return h, status
+}
+
 func (m *model) OpenObject(context uintptr, _ [16]byte, name string) (uintptr, api.Status) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -1163,6 +1176,9 @@ func (m *model) OpenObject(context uintptr, _ [16]byte, name string) (uintptr, a
 	switch {
 	case c == nil:
 		return 0, cl.INVALID_CONTEXT
+	case strings.HasPrefix(name, "near "):
+		return m.put(&thing{kind: "buffer", ctx: c, flags: cl.MEM_READ_ONLY, data: []byte("a copy of the object")}),
+			cl.SUCCESS
 	case name != fmt.Sprint("at ", slices.Index(m.devices, c.device)):
 		return 0, cl.INVALID_VALUE
 	}

@@ -11,16 +11,25 @@ import (
 
 var le = binary.LittleEndian
 
-// OpenObject is clCreateBufferFromObjectTENDRIL: the object of the first member's node that has it. The other members
-// get its bytes as they get those of any buffer, when they first use them.
+// OpenObject is clCreateBufferFromObjectTENDRIL: the object of the first member's node that has it; a member that works
+// on the object itself goes before one that would get a copy. The other members get its bytes as they get those of any
+// buffer, when they first use them.
 func (d *Driver) OpenObject(context uintptr, id [16]byte, name string) (uintptr, api.Status) {
 	c := d.contexts.Get(context)
 	if c == nil {
 		return d.base.OpenObject(context, id, name)
 	}
-	var status api.Status
+	h, status := d.openAt(c, func(m *member) (uintptr, api.Status) { return d.base.OpenUncopied(m.context, id, name) })
+	if status == cl.INVALID_OPERATION {
+		return d.openAt(c, func(m *member) (uintptr, api.Status) { return d.base.OpenObject(m.context, id, name) })
+	}
+	return h, status
+}
+
+// openAt is OpenObject by one way to open it at a member.
+func (d *Driver) openAt(c *Context, open func(*member) (uintptr, api.Status)) (h uintptr, status api.Status) {
 	for i, m := range c.members {
-		inner, refused := d.base.OpenObject(m.context, id, name)
+		inner, refused := open(m)
 		if refused != cl.SUCCESS {
 			if i == 0 || status == cl.INVALID_VALUE { // which says that there is none
 				status = refused

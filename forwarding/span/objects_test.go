@@ -702,6 +702,15 @@ func TestObjectsOfTheStore(t *testing.T) {
 		t.Errorf("read %q", got)
 	}
 	r.ok(d.ReleaseMemObject(b))
+	for name, want := range map[string]string{"near 1": "an object", "near 7": "a copy of"} {
+		b, status := d.OpenObject(r.ctx, [16]byte{}, name)
+		r.ok(status)
+		_, status = d.EnqueueRead(r.queues[0], b, true, 0, 9, api.HostBytes(got), api.Waits{})
+		if r.ok(status); string(got) != want {
+			t.Errorf("%s: read %q", name, got)
+		}
+		r.ok(d.ReleaseMemObject(b))
+	}
 	_, status = d.OpenObject(r.ctx, [16]byte{}, "nowhere")
 	r.is(status, cl.INVALID_VALUE)
 	_, status = d.OpenObject(5, [16]byte{}, "at 1")
