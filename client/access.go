@@ -143,3 +143,22 @@ func (c *Conn) Leases() (json.RawMessage, error) {
 func (c *Conn) EndLease(name string) error {
 	return c.simple(wire.EndLease, &wire.EndLeaseRequest{Name: name})
 }
+
+// AuditQuery says which events are asked for.
+type AuditQuery struct {
+	Since  time.Time
+	Tenant string // "" = all
+	Limit  int    // 0: the daemon's most
+	Cursor string // "" is the beginning; else the answer's
+}
+
+// Audit gives who did what in the cluster, oldest first, as JSON. Errors: object.ErrPermission.
+func (c *Conn) Audit(q AuditQuery) (json.RawMessage, error) {
+	m := wire.AuditRequest{Limit: uint32(q.Limit), Tenant: q.Tenant, Cursor: q.Cursor}
+	if q.Since.After(time.Unix(0, 0)) {
+		m.Since = uint64(q.Since.UnixNano())
+	}
+	var raw json.RawMessage
+	err := c.query(wire.Audit, &m, &raw)
+	return raw, err
+}

@@ -37,14 +37,14 @@ type Backup struct {
 }
 
 // BackupCluster implements frontdoor.Nodes: all that the cluster knew when it was called is in it.
-func (d *Daemon) BackupCluster() ([]byte, error) {
+func (d *Daemon) BackupCluster() (raw []byte, err error) {
+	defer func() { d.auditOf("cluster.backup", "", "", err) }()
 	m := d.meta.now.Load()
 	ctx, cancel := context.WithTimeout(m.ctx, proposeTime)
 	defer cancel()
 	b := Backup{Format: backupFormat, Taken: time.Now().UTC(), Node: d.identity.Name,
 		Cluster:   pki.FingerprintOf(m.authority.Certificate()).String(),
 		Authority: m.authority.Certificate().Raw}
-	var err error
 	if b.Key, err = m.authority.Key(); err != nil {
 		return nil, err
 	}

@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"tendril/cluster/fsm"
 	"tendril/cluster/pki"
+	"tendril/daemon/frontdoor"
 	"tendril/ipc/wire"
 	"tendril/store/object"
 )
@@ -64,7 +66,11 @@ const maxReason = 200
 
 // RevokeCertificates implements frontdoor.Cluster. Connections that use one of them end, here at once, and at the other
 // nodes as soon as they hear of it.
-func (d *Daemon) RevokeCertificates(m wire.RevokeCertificatesRequest) (revoked uint64, err error) {
+func (d *Daemon) RevokeCertificates(p frontdoor.Peer, m wire.RevokeCertificatesRequest) (revoked uint64,
+	err error) {
+	defer func() {
+		d.auditBy(p, "certificate.revoke", m.Tenant, strings.TrimSpace(m.Serial.String()+" "+m.Node), err)
+	}()
 	if err := d.sameRelease(); err != nil {
 		return 0, err
 	}

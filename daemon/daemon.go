@@ -72,6 +72,7 @@ type Daemon struct {
 	sessions       *sessions
 	leases         *leases.Table
 	accesses       accesses
+	audits         atomic.Pointer[auditLogs]
 	wishes         *wishes
 	platforms      func(context.Context) ([]*workers.Platform, error) // pool's, but in tests
 	peering        *peering
@@ -155,6 +156,7 @@ func (d *Daemon) steps() []step {
 		{"join or leave", d.finishMove, nil},
 		{"state directory's parts", d.lookAtState, nil},
 		{"identity", d.loadIdentity, nil},
+		{"audit log", d.openAudit, d.closeAudit},
 		{"authority", d.openAuthority, nil},
 		{"cluster metadata", d.openMetadata, d.closeMetadata},
 		{"node certificate", d.openKeyring, nil},

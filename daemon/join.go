@@ -48,7 +48,8 @@ type Conflict struct {
 }
 
 // JoinCluster implements frontdoor.Nodes.
-func (d *Daemon) JoinCluster(m wire.JoinClusterRequest) ([]byte, error) {
+func (d *Daemon) JoinCluster(m wire.JoinClusterRequest) (raw []byte, err error) {
+	defer func() { d.auditOf("node.enter", "", m.Address, err) }()
 	if !d.meta.moving.TryLock() {
 		return nil, fmt.Errorf("%w: another join or leave of this node is under way", object.ErrBusy)
 	}

@@ -682,7 +682,8 @@ func (d *Daemon) leasesOver() (list []leases.Status) {
 const leastLeaseID = 4
 
 // EndLease implements frontdoor.Nodes.
-func (d *Daemon) EndLease(p frontdoor.Peer, name string) error {
+func (d *Daemon) EndLease(p frontdoor.Peer, name string) (err error) {
+	defer func() { d.auditBy(p, "lease.end", "", name, err) }()
 	if p.Role != pki.User && p.Role != pki.Node {
 		return fmt.Errorf("%w: role %v ends no lease", object.ErrPermission, p.Role)
 	}

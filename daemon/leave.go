@@ -53,7 +53,8 @@ var errLeaving = fmt.Errorf("%w: this node is leaving its cluster", object.ErrBu
 var errUndrained = fmt.Errorf("%w: something was published meanwhile that no other node has", object.ErrBusy)
 
 // LeaveCluster implements frontdoor.Nodes.
-func (d *Daemon) LeaveCluster(m wire.LeaveClusterRequest) ([]byte, error) {
+func (d *Daemon) LeaveCluster(m wire.LeaveClusterRequest) (raw []byte, err error) {
+	defer func() { d.auditOf("node.leave", "", d.identity.Name, err) }()
 	if !d.meta.moving.TryLock() {
 		return nil, fmt.Errorf("%w: another join or leave of this node is under way", object.ErrBusy)
 	}
@@ -390,7 +391,8 @@ type RemoveResult struct {
 }
 
 // RemoveNode implements frontdoor.Nodes.
-func (d *Daemon) RemoveNode(m wire.RemoveNodeRequest) ([]byte, error) {
+func (d *Daemon) RemoveNode(m wire.RemoveNodeRequest) (raw []byte, err error) {
+	defer func() { d.auditOf("node.remove", "", m.Node, err) }()
 	ctx, cancel := context.WithTimeout(d.ctx, proposeTime)
 	defer cancel()
 	if err := d.awaitEntry(ctx); err != nil {

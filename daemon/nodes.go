@@ -71,8 +71,8 @@ func (m *membership) checkRaft(p pki.Peer, conn net.Conn) error {
 }
 
 // Join implements frontdoor.Nodes: the token pays for a node's certificate.
-func (d *Daemon) Join(remote string, m wire.JoinRequest) (wire.JoinReply, error) {
-	var reply wire.JoinReply
+func (d *Daemon) Join(remote string, m wire.JoinRequest) (reply wire.JoinReply, err error) {
+	defer func() { d.auditStranger(remote, "node.join", m.Name, "", m.Node.String(), err) }()
 	if err := d.mayJoin(m); err != nil { // before anything is signed or written: anybody can come as far as this
 		return reply, err
 	}

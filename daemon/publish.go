@@ -219,7 +219,8 @@ func (d *Daemon) isPublished(id object.ID) (is bool) {
 }
 
 // Publish implements frontdoor.Cluster.
-func (d *Daemon) Publish(p frontdoor.Peer, id object.ID, name string, replace bool) (uint64, error) {
+func (d *Daemon) Publish(p frontdoor.Peer, id object.ID, name string, replace bool) (epoch uint64, err error) {
+	defer func() { d.auditBy(p, "object.publish", p.Tenant, id.String()+" "+name, err) }()
 	if id.IsZero() {
 		return 0, fmt.Errorf("%w: publish: the zero id names nothing", object.ErrInvalid)
 	}
@@ -325,7 +326,8 @@ func (d *Daemon) withdraw(id object.ID) {
 }
 
 // Unpublish implements frontdoor.Cluster.
-func (d *Daemon) Unpublish(tenant string, id object.ID, name string) error {
+func (d *Daemon) Unpublish(tenant string, id object.ID, name string) (err error) {
+	defer func() { d.auditOf("object.unpublish", tenant, id.String()+" "+name, err) }()
 	if err := checkPublished(name); err != nil {
 		return err
 	}
@@ -333,7 +335,7 @@ func (d *Daemon) Unpublish(tenant string, id object.ID, name string) error {
 	if id.IsZero() {
 		known, _ = d.resolvePublished(tenant, name)
 	}
-	_, err := d.propose(&fsm.Unpublish{ID: fsm.UUID(id), Tenant: tenant, Name: name})
+	_, err = d.propose(&fsm.Unpublish{ID: fsm.UUID(id), Tenant: tenant, Name: name})
 	d.published.letGoOf(tenant, d.isListedHere, known)
 	return err
 }
@@ -350,6 +352,11 @@ func (d *Daemon) Concerns(id object.ID) bool {
 
 // Dropped implements frontdoor.Cluster: what is deleted at one node is deleted at all.
 func (d *Daemon) Dropped(tenant string, id object.ID) (was bool, err error) {
+	defer func() {
+		if was {
+			d.auditOf("object.delete", tenant, id.String(), err)
+		}
+	}()
 	ctx, cancel := context.WithTimeout(d.ctx, proposeTime)
 	defer cancel()
 	if err := d.awaitEntry(ctx); err != nil { // before, nobody here knows what is published

@@ -48,7 +48,10 @@ type RecoverNode struct {
 const leaderTime = 5 * time.Second
 
 // RecoverCluster implements frontdoor.Nodes.
-func (d *Daemon) RecoverCluster(m wire.RecoverClusterRequest) ([]byte, error) {
+func (d *Daemon) RecoverCluster(m wire.RecoverClusterRequest) (raw []byte, err error) {
+	if m.Do {
+		defer func() { d.auditOf("cluster.recover", "", "", err) }()
+	}
 	if !d.meta.moving.TryLock() {
 		return nil, fmt.Errorf("%w: a join or leave of this node is under way", object.ErrBusy)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -220,6 +221,9 @@ func (d *Daemon) OpenSession(p frontdoor.Peer, library string, options []byte) (
 	if err != nil {
 		return 0, nil, err
 	}
+	if lease != nil {
+		d.auditBy(p, "lease.take", p.Tenant, strings.Join(lease.Devices, " "), nil)
+	}
 	platforms, shown := d.visible(lease, platforms)
 	snap, err := json.Marshal(shown)
 	if err != nil {
@@ -273,6 +277,9 @@ func (d *Daemon) CloseSession(id uint64) {
 	d.pool.ReleaseSession(id)
 	d.leases.Leave(id)
 	d.leases.Drop(s.lease)
+	if s.lease != nil {
+		d.auditBy(s.peer, "lease.leave", s.peer.Tenant, strings.Join(s.lease.Devices, " "), nil)
+	}
 	if s.lease != nil && s.lease.ID != "" {
 		d.wishes.look()
 	}

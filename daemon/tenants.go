@@ -8,6 +8,7 @@ import (
 	"os/user"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"tendril/cluster/fsm"
@@ -117,7 +118,10 @@ func recordOf(t *fsm.Tenant, nameOf func(fsm.UUID) string) TenantRecord {
 }
 
 // ChangeTenant implements frontdoor.Cluster.
-func (d *Daemon) ChangeTenant(m wire.ChangeTenantRequest) error {
+func (d *Daemon) ChangeTenant(p frontdoor.Peer, m wire.ChangeTenantRequest) (err error) {
+	defer func() {
+		d.auditBy(p, "tenant."+changeNames[m.Change], m.Name, strings.TrimSpace(m.Member+" "+m.Node), err)
+	}()
 	if err := d.sameRelease(); err != nil {
 		return err
 	}

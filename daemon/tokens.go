@@ -36,7 +36,9 @@ type TokenStatus struct {
 
 // CreateToken implements frontdoor.Cluster. A token without a tenant is for the tenant of who made it; one that root
 // makes is for a tenant of its own.
-func (d *Daemon) CreateToken(p frontdoor.Peer, m wire.CreateTokenRequest) (string, error) {
+func (d *Daemon) CreateToken(p frontdoor.Peer, m wire.CreateTokenRequest) (text string, err error) {
+	of := ""
+	defer func() { d.auditBy(p, "token.create", m.Tenant, of, err) }()
 	life := time.Duration(m.LifeSeconds) * time.Second
 	if m.LifeSeconds > uint64(maxTokenLife/time.Second) {
 		return "", fmt.Errorf("%w: a token for %d s, at most %v", object.ErrInvalid, m.LifeSeconds, maxTokenLife)
@@ -64,6 +66,7 @@ func (d *Daemon) CreateToken(p frontdoor.Peer, m wire.CreateTokenRequest) (strin
 	if err != nil {
 		return "", err
 	}
+	of = fsm.UUID(secret.ID()).String()
 	t := fsm.Token{ID: secret.ID(), SecretHash: secret.SecretHash(), Role: fsm.Role(m.Role), Tenant: m.Tenant,
 		Once: m.Once}
 	switch {
@@ -191,7 +194,8 @@ func (d *Daemon) anyoneMayCome() (may bool) {
 }
 
 // RevokeToken implements frontdoor.Cluster. Connections of revoked certificates end at once.
-func (d *Daemon) RevokeToken(m wire.RevokeTokenRequest) error {
+func (d *Daemon) RevokeToken(p frontdoor.Peer, m wire.RevokeTokenRequest) (err error) {
+	defer func() { d.auditBy(p, "token.revoke", "", m.ID.String(), err) }()
 	if _, err := d.propose(&fsm.RevokeToken{ID: fsm.UUID(m.ID), Certificates: m.Certificates}); err != nil {
 		return err
 	}
@@ -234,11 +238,14 @@ func (d *Daemon) goodToken(id object.ID, secretHash [32]byte) (token fsm.Token, 
 }
 
 // Enroll implements frontdoor.Cluster: the token pays for a certificate, in one command.
-func (d *Daemon) Enroll(remote string, m wire.EnrollRequest) ([]byte, error) {
+func (d *Daemon) Enroll(remote string, m wire.EnrollRequest) (der []byte, err error) {
+	tenant := ""
+	defer func() { d.auditStranger(remote, "token.use", m.Name, tenant, m.Token.String(), err) }()
 	token, err := d.goodToken(m.Token, m.SecretHash)
 	if err != nil { // before anything is signed or written: anybody can come as far as this
 		return nil, err
 	}
+	tenant = token.Tenant
 	subject := pki.Subject{Name: m.Name, Role: pki.Role(token.Role), Tenant: token.Tenant}
 	if subject.Role == pki.Node {
 		return nil, fmt.Errorf("%w: this token is for nodes (tendril cluster join): make one with --role user",

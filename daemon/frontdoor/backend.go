@@ -103,14 +103,14 @@ type Cluster interface {
 	CreateToken(p Peer, m wire.CreateTokenRequest) (string, error)
 	// EachToken is EachPublished for the tokens, without secrets.
 	EachToken(after string, f func(item any, at string) bool) error
-	RevokeToken(m wire.RevokeTokenRequest) error
+	RevokeToken(p Peer, m wire.RevokeTokenRequest) error
 	// EachCertificate is EachPublished for the certificates.
 	EachCertificate(after string, f func(item any, at string) bool) error
 	// RevokeCertificates says how many were good.
-	RevokeCertificates(m wire.RevokeCertificatesRequest) (revoked uint64, err error)
+	RevokeCertificates(p Peer, m wire.RevokeCertificatesRequest) (revoked uint64, err error)
 	// EachTenant is EachPublished for the tenants that the cluster keeps records of.
 	EachTenant(after string, f func(item any, at string) bool) error
-	ChangeTenant(m wire.ChangeTenantRequest) error
+	ChangeTenant(p Peer, m wire.ChangeTenantRequest) error
 	// OpenPage gives the address of the inspection's page with a key to it: a secret.
 	OpenPage(p Peer) (string, error)
 	// Enroll gives a certificate (DER) for a token. remote is for the log.

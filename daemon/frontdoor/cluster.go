@@ -35,16 +35,16 @@ func (c *connection) createToken(cluster Cluster, m wire.CreateTokenRequest) (ip
 }
 
 func (c *connection) revokeToken(cluster Cluster, m wire.RevokeTokenRequest) (ipc.Payload, error) {
-	return nil, cluster.RevokeToken(m)
+	return nil, cluster.RevokeToken(c.peer, m)
 }
 
 func (c *connection) revokeCertificates(cluster Cluster, m wire.RevokeCertificatesRequest) (ipc.Payload, error) {
-	n, err := cluster.RevokeCertificates(m)
+	n, err := cluster.RevokeCertificates(c.peer, m)
 	return &wire.Number{N: n}, err
 }
 
 func (c *connection) changeTenant(cluster Cluster, m wire.ChangeTenantRequest) (ipc.Payload, error) {
-	return nil, cluster.ChangeTenant(m)
+	return nil, cluster.ChangeTenant(c.peer, m)
 }
 
 func (c *connection) openPage(cluster Cluster, _ none) (ipc.Payload, error) {

@@ -47,13 +47,14 @@ type row struct {
 }
 
 const (
-	idBytes    = object.IDBytes
-	stringMax  = 2 + 1<<16 - 1 // whatever a text's length can say, so that the store can say what is wrong
-	metaMax    = 4 + object.MaxMetaBytes + 1
-	optionsMax = 64 << 10
-	requestMax = 4 + 4096 // a certificate request
-	pageMax    = 4 + 2 + wire.MaxCursor
-	labelsMax  = 2 + (object.MaxLabels+1)*2*(2+object.MaxLabelBytes+1)
+	idBytes     = object.IDBytes
+	stringMax   = 2 + 1<<16 - 1 // whatever a text's length can say, so that the store can say what is wrong
+	metaMax     = 4 + object.MaxMetaBytes + 1
+	optionsMax  = 64 << 10
+	requestMax  = 4 + 4096 // a certificate request
+	pageMax     = 4 + 2 + wire.MaxCursor
+	auditCursor = 256 << 10 // a number of each series of each node
+	labelsMax   = 2 + (object.MaxLabels+1)*2*(2+object.MaxLabelBytes+1)
 )
 
 // rows is the dispatch table, made once a process and never changed.
@@ -226,6 +227,7 @@ var rows = map[wire.Type]row{
 		handle: pages((*connection).tenantPage)},
 	wire.ChangeTenant: {admin: true, slow: true, maxPayload: 37 + 3*(2+256),
 		answer: withCluster((*connection).changeTenant)},
+	wire.Audit: {maxPayload: 16 + 256 + auditCursor, handle: on((*connection).audit)},
 	wire.RevokeCertificates: {admin: true, slow: true, maxPayload: idBytes + 3*(2+256),
 		answer: withCluster((*connection).revokeCertificates)},
 }

@@ -42,6 +42,8 @@ type Nodes interface {
 	BackupCluster() ([]byte, error)
 	// Access gives p what it needs to come in at the cluster's other nodes. It may take seconds.
 	Access(p Peer) (wire.AccessReply, error)
+	// Audit gives who did what as JSON: at this node where a node asks, else in the cluster.
+	Audit(p Peer, m wire.AuditRequest) ([]byte, error)
 	// TakeDevices gives another node's lease devices of this one, as far as they are free. It may take seconds.
 	TakeDevices(m wire.TakeDevicesRequest) (wire.TakeDevicesReply, error)
 	// KeepDevices takes what is not named from it again. It waits for nobody.
@@ -151,6 +153,16 @@ func (c *connection) keepDevices(f *ipc.Frame, m wire.KeepDevicesRequest) error 
 
 func (c *connection) leases(f *ipc.Frame, _ none) error {
 	return c.forNodes(f, 0, func(nodes Nodes) (ipc.Payload, error) { return longOf(nodes.Leases(c.peerNow())) })
+}
+
+// audit is for who administers the daemon, and for the other nodes.
+func (c *connection) audit(f *ipc.Frame, m wire.AuditRequest) error {
+	if !c.peer.Admin && c.peer.Role != pki.Node {
+		return fmt.Errorf("%w: only root and the daemon's own user may do this, on its machine", object.ErrPermission)
+	}
+	return c.forNodes(f, len(m.Cursor), func(nodes Nodes) (ipc.Payload, error) {
+		return longOf(nodes.Audit(c.peerNow(), m))
+	})
 }
 
 func (c *connection) endLease(f *ipc.Frame, m wire.EndLeaseRequest) error {

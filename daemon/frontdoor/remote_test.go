@@ -48,14 +48,14 @@ func (c *fakeCluster) Dropped(string, object.ID) (bool, error)                { 
 func (c *fakeCluster) CreateToken(Peer, wire.CreateTokenRequest) (string, error) {
 	return c.token.Text(), nil
 }
-func (c *fakeCluster) RevokeToken(wire.RevokeTokenRequest) error            { return nil }
+func (c *fakeCluster) RevokeToken(Peer, wire.RevokeTokenRequest) error      { return nil }
 func (c *fakeCluster) EachCertificate(string, func(any, string) bool) error { return nil }
-func (c *fakeCluster) RevokeCertificates(wire.RevokeCertificatesRequest) (uint64, error) {
+func (c *fakeCluster) RevokeCertificates(Peer, wire.RevokeCertificatesRequest) (uint64, error) {
 	return 0, nil
 }
-func (c *fakeCluster) EachTenant(string, func(any, string) bool) error { return nil }
-func (c *fakeCluster) ChangeTenant(wire.ChangeTenantRequest) error     { return nil }
-func (c *fakeCluster) OpenPage(Peer) (string, error)                   { return "http://x", nil }
+func (c *fakeCluster) EachTenant(string, func(any, string) bool) error   { return nil }
+func (c *fakeCluster) ChangeTenant(Peer, wire.ChangeTenantRequest) error { return nil }
+func (c *fakeCluster) OpenPage(Peer) (string, error)                     { return "http://x", nil }
 func (c *fakeCluster) Renew(p Peer, request []byte) ([]byte, error) {
 	c.renewed.Store(&p.Serial)
 	return c.sign(request, p.Role)

@@ -78,6 +78,16 @@ type ChangeTenantRequest struct {
 	Node    string // by name or identifier; "" = every node
 }
 
+// AuditRequest asks for who did what, oldest first.
+//
+//wire:payload Audit
+type AuditRequest struct {
+	Since  uint64 // Unix ns
+	Limit  uint32 // most events; 0: the daemon's most, which it never exceeds
+	Tenant string // "" = all
+	Cursor string // "" is the beginning; else that of the answer before
+}
+
 // TextReply is the reply of CreateToken (the token) and OpenPage (the address): both are secrets.
 //
 //wire:payload re CreateToken OpenPage

@@ -118,6 +118,29 @@ func (m *AttachRequest) Decode(b []byte) error {
 	return r.End(object.ErrProtocol, "AttachRequest")
 }
 
+// Append appends the payload: u64 since, u32 limit, str16 tenant cursor.
+func (m *AuditRequest) Append(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint64(b, m.Since)
+	b = binary.LittleEndian.AppendUint32(b, m.Limit)
+	b = field.AppendText(b, m.Tenant)
+	b = field.AppendText(b, m.Cursor)
+	return b
+}
+
+// Decode reads a whole payload.
+func (m *AuditRequest) Decode(b []byte) error {
+	r := field.Read(b)
+	if p := r.Take(14, "since to tenant"); p != nil {
+		m.Since = binary.LittleEndian.Uint64(p)
+		m.Limit = binary.LittleEndian.Uint32(p[8:])
+		m.Tenant = string(r.Take(int(binary.LittleEndian.Uint16(p[12:])), "tenant"))
+	}
+	if p := r.Take(2, "cursor"); p != nil {
+		m.Cursor = string(r.Take(int(binary.LittleEndian.Uint16(p)), "cursor"))
+	}
+	return r.End(object.ErrProtocol, "AuditRequest")
+}
+
 // Append appends the payload: u32 waitMS, u16 × NameMessage wanted.
 func (m *AwaitManyRequest) Append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint32(b, m.WaitMS)
@@ -2267,4 +2290,5 @@ var typeNames = map[Type]string{
 	RevokeCertificates: "RevokeCertificates",
 	TenantPage:         "TenantPage",
 	ChangeTenant:       "ChangeTenant",
+	Audit:              "Audit",
 }

@@ -124,6 +124,7 @@ const (
 	RevokeCertificates Type = 201 // 16 bytes serial, str16 tenant node reason
 	TenantPage         Type = 202 // str16 prefix, u32 limit, str16 cursor → str16 next, bytes32 items
 	ChangeTenant       Type = 203 // str16 name, u8 change, bool anyway whole, u8 kind fields, u64 memory disk gpu, …
+	Audit              Type = 204 // u64 since, u32 limit, str16 tenant cursor
 )
 
 // Numbers of replies.

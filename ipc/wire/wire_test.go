@@ -59,6 +59,7 @@ func messages() []message {
 		&RevokeCertificatesRequest{Serial: id, Tenant: "lab", Node: "a", Reason: "stolen"},
 		&ChangeTenantRequest{Name: "lab", Change: TenantMap, Anyway: true, Whole: true, Kind: 1, Fields: 31,
 			Memory: 1 << 30, Disk: 1 << 40, GPU: 1 << 35, Devices: 4, Objects: 1000, Member: "ann", Node: "a"},
+		&AuditRequest{Since: 1 << 60, Limit: 100, Tenant: "lab", Cursor: "{}"},
 		&TextReply{Text: "text"},
 		&EnrollRequest{Token: id, SecretHash: hash, Name: "laptop", Request: []byte("der")},
 		&DERMessage{DER: []byte("der")},

@@ -491,7 +491,7 @@ func TestEveryVerbHasHelpWithAnExample(t *testing.T) {
 	for _, verb := range []string{"daemon", "status", "version", "put", "get", "ls", "stat", "rm", "devices", "run",
 		"env", "session", "session ls", "session kill", "token", "token create", "token ls", "token revoke",
 		"certificate", "certificate ls", "certificate revoke", "tenant", "tenant create", "tenant ls", "tenant map",
-		"tenant quota", "tenant disable", "tenant enable", "tenant rm", "login",
+		"tenant quota", "tenant disable", "tenant enable", "tenant rm", "audit", "login",
 		"ui", "config show", "compose", "stream", "stream push", "stream pop", "stream ls", "stream rm"} {
 		n.want(0, []string{"Examples:", "  tendril " + verb}, append(strings.Fields(verb), "--help")...)
 	}

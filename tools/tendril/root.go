@@ -73,7 +73,7 @@ func (c *cli) root() *cobra.Command {
 		&cobra.Group{ID: "opencl", Title: "OpenCL programs:"})
 	root.AddCommand(
 		c.daemonVerb(), c.statusVerb(), c.versionVerb(), c.configVerb(), c.tokenVerb(), c.certificateVerb(),
-		c.tenantVerb(), c.clusterVerb(),
+		c.tenantVerb(), c.auditVerb(), c.clusterVerb(),
 		c.peerVerb(), c.loginVerb(), c.logoutVerb(), c.serversVerb(), c.doctorVerb(), c.uiVerb(), c.proxyVerb(),
 		c.putVerb(), c.getVerb(), c.lsVerb(), c.statVerb(), c.rmVerb(), c.setVerb(), c.mvVerb(), c.shareVerb(),
 		c.publishVerb(), c.unpublishVerb(), c.placeVerb(), c.replicateVerb(), c.migrateVerb(), c.drainVerb(),

@@ -1,0 +1,338 @@
+// Package audit keeps a node's record of who did what: lines of JSON in files that are only ever appended to.
+//
+// A Log has one series of files, DIR/SERIES-NUMBER.log; NUMBER is the first line's. A file that is full is left as it
+// is and the next one begun; the oldest goes where there are too many. Add never waits: what the writer cannot take is
+// counted as lost, and the next line that is written says how many were.
+//
+// Trust: the directory is the daemon's own, closed to all others. What stands in it is still read as if it were
+// damaged: a line that is no event is passed over.
+//
+// Goroutines: one a Log, which writes; Close joins it. Locks: Log.mu is a leaf.
+package audit
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Event is something that somebody did.
+type Event struct {
+	Number uint64    `json:"number"` // in its series, from 1 on
+	Time   time.Time `json:"time"`
+	Node   string    `json:"node"`   // where it was asked for, by name
+	What   string    `json:"what"`   // such as "token.create"
+	Who    string    `json:"who"`    // such as "uid 1000, pid 77", or the name and serial number of a certificate
+	From   string    `json:"from"`   // HOST:PORT, or "local"
+	Tenant string    `json:"tenant"` // whom it concerns
+	Of     string    `json:"of"`     // what it was done to: an id or a name
+	Detail string    `json:"detail,omitempty"`
+	Error  string    `json:"error,omitempty"` // why it was refused
+	Lost   uint64    `json:"lost,omitempty"`  // lines that could not be written, before this one
+}
+
+// Options are a Log's bounds. The zero value has the defaults.
+type Options struct {
+	FileBytes int64       // of one file; 0 = 8 MiB
+	Files     int         // that are kept, the present one among them; 0 = 8
+	Sync      bool        // each line is on disk before the next ones are written
+	Fault     func(error) // told when lines begin to be lost, and nil when they are written again; may be nil
+}
+
+const (
+	queued  = 4096 // events that wait for the disk
+	maxText = 512  // of one field of an event, in bytes
+	maxLine = 16 << 10
+	suffix  = ".log"
+)
+
+// Log is one series. Safe for concurrent use.
+type Log struct {
+	dir, series string
+	opts        Options
+	queue       chan Event
+	lost        atomic.Uint64
+	running     sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	last   uint64 // number of the last line that was written
+
+	// the writer's own
+	file    *os.File
+	size    int64
+	number  uint64
+	untold  uint64 // lines lost since the last one that said so
+	failing bool
+}
+
+// Open continues the series in dir, which is made where there is none. Errors: what the file system says of dir; a disk
+// that takes no lines is no error, but Options.Fault is told.
+func Open(dir, series string, o Options) (*Log, error) {
+	if o.FileBytes <= 0 {
+		o.FileBytes = 8 << 20
+	}
+	if o.Files <= 0 {
+		o.Files = 8
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	l := &Log{dir: dir, series: series, opts: o, queue: make(chan Event, queued)}
+	files, err := l.files()
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range slices.Backward(files) {
+		found, err := lastOf(l.path(f))
+		if err != nil {
+			return nil, err
+		}
+		l.number = max(l.number, found, f-1)
+		if found > 0 {
+			break
+		}
+	}
+	l.last = l.number
+	l.running.Go(l.write)
+	return l, nil
+}
+
+// Add records an event; Number, and Time where it is zero, are set here. It waits for nothing.
+func (l *Log) Add(e Event) {
+	if e.Time.IsZero() {
+		e.Time = time.Now().UTC()
+	}
+	for _, s := range []*string{&e.Node, &e.What, &e.Who, &e.From, &e.Tenant, &e.Of, &e.Detail, &e.Error} {
+		if len(*s) > maxText {
+			*s = strings.ToValidUTF8((*s)[:maxText], "") + "…"
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return
+	}
+	select {
+	case l.queue <- e:
+	default:
+		l.lost.Add(1)
+	}
+}
+
+// Lost is how many lines could not be written since Open.
+func (l *Log) Lost() uint64 { return l.lost.Load() }
+
+// Close writes what waits and ends the writer. Nothing is recorded afterwards.
+func (l *Log) Close() error {
+	l.mu.Lock()
+	if !l.closed {
+		l.closed = true
+		close(l.queue)
+	}
+	l.mu.Unlock()
+	l.running.Wait()
+	if l.file == nil {
+		return nil
+	}
+	return l.file.Close()
+}
+
+// write is the writer.
+func (l *Log) write() {
+	var seen uint64 // of lost, that untold has
+	for e := range l.queue {
+		batch := []Event{e}
+		for more := true; more && len(batch) < 256; {
+			select {
+			case e, ok := <-l.queue:
+				if more = ok; ok {
+					batch = append(batch, e)
+				}
+			default:
+				more = false
+			}
+		}
+		now := l.lost.Load()
+		l.untold, seen = l.untold+now-seen, now
+		err := l.append(batch)
+		if err != nil {
+			l.untold += uint64(len(batch))
+			seen = l.lost.Add(uint64(len(batch)))
+		}
+		if l.opts.Fault != nil && (err != nil) != l.failing {
+			l.opts.Fault(err)
+		}
+		l.failing = err != nil
+	}
+}
+
+// append writes a batch in one call, or nothing of it that a reader would take for a line.
+func (l *Log) append(batch []Event) error {
+	if err := l.roll(); err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	number := l.number
+	for i, e := range batch {
+		number++
+		e.Number, e.Lost = number, 0
+		if i == 0 {
+			e.Lost = l.untold
+		}
+		raw, err := json.Marshal(e)
+		if err != nil {
+			return err
+		}
+		b.Write(raw)
+		b.WriteByte('\n')
+	}
+	n, err := l.file.Write(b.Bytes())
+	if err == nil && l.opts.Sync {
+		err = l.file.Sync()
+	}
+	if err != nil { // the next batch begins a file of its own: a torn line is passed over
+		err = errors.Join(err, l.file.Truncate(l.size), l.file.Close())
+		l.file = nil
+		return err
+	}
+	l.size, l.number, l.untold = l.size+int64(n), number, 0
+	l.mu.Lock()
+	l.last = number
+	l.mu.Unlock()
+	return nil
+}
+
+// roll has a file to write to, and lets the oldest go.
+func (l *Log) roll() error {
+	if l.file != nil && l.size < l.opts.FileBytes {
+		return nil
+	}
+	if l.file != nil {
+		err := l.file.Close()
+		if l.file = nil; err != nil {
+			return err
+		}
+	}
+	files, err := l.files()
+	if err != nil {
+		return err
+	}
+	for len(files) >= l.opts.Files {
+		if err := os.Remove(l.path(files[0])); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		files = files[1:]
+	}
+	f, err := os.OpenFile(l.path(l.number+1), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	end, err := f.Seek(0, io.SeekEnd)
+	if err == nil && end > 0 { // of a batch that was torn, or of the daemon before, which hands over
+		_, err = f.Write([]byte{'\n'})
+	}
+	if err != nil {
+		f.Close()
+		return err
+	}
+	l.file, l.size = f, end
+	return nil
+}
+
+func (l *Log) path(first uint64) string {
+	return filepath.Join(l.dir, fmt.Sprintf("%s-%020d%s", l.series, first, suffix))
+}
+
+// files lists the first numbers of the files, in order.
+func (l *Log) files() (list []uint64, err error) {
+	entries, err := os.ReadDir(l.dir)
+	for _, e := range entries {
+		text, ok := strings.CutPrefix(strings.TrimSuffix(e.Name(), suffix), l.series+"-")
+		if n, bad := strconv.ParseUint(text, 10, 64); ok && bad == nil && n > 0 {
+			list = append(list, n)
+		}
+	}
+	slices.Sort(list)
+	return list, err
+}
+
+// lastOf gives the number of a file's last event; 0: there is none.
+func lastOf(path string) (last uint64, err error) {
+	err = each(path, func(e Event) bool { last = e.Number; return true })
+	return last, err
+}
+
+// each calls f with the events of a file until f answers false.
+func each(path string, f func(Event) bool) error {
+	file, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) { // it was the oldest
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	lines.Buffer(make([]byte, 0, maxLine), maxLine)
+	for lines.Scan() {
+		var e Event
+		if json.Unmarshal(lines.Bytes(), &e) != nil || e.Number == 0 {
+			continue
+		}
+		if !f(e) {
+			return nil
+		}
+	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return nil
+	}
+	return lines.Err()
+}
+
+// Read gives up to limit events behind the number after that want says yes to, in order, and the number behind which
+// to go on. more: there may be others.
+func (l *Log) Read(after uint64, limit int, want func(Event) bool) (list []Event, next uint64, more bool, err error) {
+	l.mu.Lock()
+	last := l.last
+	l.mu.Unlock()
+	next = max(after, last)
+	if after >= last {
+		return nil, after, false, nil
+	}
+	files, err := l.files()
+	for i, first := range files {
+		if err != nil || more {
+			break
+		}
+		if i+1 < len(files) && files[i+1] <= after+1 {
+			continue
+		}
+		err = each(l.path(first), func(e Event) bool {
+			switch {
+			case e.Number <= after || e.Number > last:
+			case len(list) == limit:
+				more = true
+				return false
+			case want(e):
+				list = append(list, e)
+			}
+			return true
+		})
+	}
+	if more {
+		next = list[len(list)-1].Number
+	}
+	return list, next, more, err
+}

@@ -1,0 +1,140 @@
+package audit
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func open(t *testing.T, dir string, o Options) *Log {
+	t.Helper()
+	l, err := Open(dir, "admin", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+func all(Event) bool { return true }
+
+// read gives what the events are of, page by page.
+func read(t *testing.T, l *Log, after uint64, want func(Event) bool) (list []string) {
+	t.Helper()
+	for more := true; more; {
+		var events []Event
+		var err error
+		if events, after, more, err = l.Read(after, 3, want); err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range events {
+			list = append(list, e.Of)
+		}
+	}
+	return list
+}
+
+func TestLinesComeBackInOrder(t *testing.T) {
+	dir := t.TempDir()
+	var want []string
+	for run := range 3 {
+		l := open(t, dir, Options{FileBytes: 400, Files: 100})
+		for i := range 10 {
+			of := fmt.Sprint(run, ".", i)
+			want = append(want, of)
+			l.Add(Event{What: "x", Of: of, Tenant: fmt.Sprint("t", i%2)})
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		l.Add(Event{Of: "after the end"})
+		// a kill in the middle of a line
+		files, _ := filepath.Glob(filepath.Join(dir, "admin-*"))
+		f, err := os.OpenFile(files[len(files)-1], os.O_APPEND|os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.WriteString(`{"number":99999,"of":"to`)
+		f.Close()
+	}
+	l := open(t, dir, Options{})
+	if got := read(t, l, 0, all); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := read(t, l, 25, all); !slices.Equal(got, want[25:]) {
+		t.Errorf("after 25: %q", got)
+	}
+	if got := read(t, l, 0, func(e Event) bool { return e.Tenant == "t1" }); len(got) != 15 {
+		t.Errorf("of one tenant: %q", got)
+	}
+	if got := read(t, l, 30, all); got != nil {
+		t.Errorf("behind the end: %q", got)
+	}
+}
+
+func TestFilesAreBounded(t *testing.T) {
+	dir := t.TempDir()
+	l := open(t, dir, Options{FileBytes: 1000, Files: 3})
+	for i := range 2000 {
+		l.Add(Event{Of: fmt.Sprint(i), Detail: strings.Repeat("x", 2*maxText)})
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	files, _ := filepath.Glob(filepath.Join(dir, "*"))
+	if len(files) == 0 || len(files) > 3 {
+		t.Errorf("%d files", len(files))
+	}
+	got, _, _, err := l.Read(0, 1<<20, all)
+	if err != nil || l.Lost() == 0 && (len(got) == 0 || got[len(got)-1].Of != "1999") {
+		t.Errorf("%d events, %d lost, %v", len(got), l.Lost(), err)
+	}
+}
+
+// A disk that takes nothing holds nobody up; what is lost is counted, and the next line says so.
+func TestAFullDiskIsCounted(t *testing.T) {
+	dir := t.TempDir()
+	told := make(chan error, 8)
+	l := open(t, dir, Options{Files: 100, Fault: func(err error) { told <- err }})
+	full := filepath.Join(dir, "admin-00000000000000000001.log")
+	if err := os.Symlink("/dev/full", full); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 * queued {
+		l.Add(Event{Of: "lost"})
+	}
+	if err := <-told; err == nil {
+		t.Fatal("nothing was said of lost lines")
+	}
+	if err := os.Remove(full); err != nil {
+		t.Fatal(err)
+	}
+	for written := false; !written; {
+		l.Add(Event{Of: "there"})
+		select {
+		case err := <-told:
+			written = err == nil
+		case <-time.After(time.Millisecond):
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	events, _, _, err := l.Read(0, 1, all)
+	if err != nil || len(events) != 1 || events[0].Lost == 0 || events[0].Number != 1 {
+		t.Fatalf("%+v, %v", events, err)
+	}
+	lost := uint64(0)
+	count := func(e Event) bool { lost += e.Lost; return false }
+	if _, _, _, err := l.Read(0, 1<<20, count); err != nil || lost > l.Lost() {
+		t.Errorf("the lines say that %d are lost, the log %d", lost, l.Lost())
+	}
+}

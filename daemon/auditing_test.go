@@ -1,0 +1,97 @@
+package daemon
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"tendril/client"
+	"tendril/cluster/pki"
+	"tendril/ipc/wire"
+	"tendril/store/object"
+	"tendril/tools/e2e/await"
+)
+
+func auditAt(t *testing.T, conn *client.Conn, q client.AuditQuery) (all []AuditPage, what []string) {
+	t.Helper()
+	for more := true; more; {
+		raw, err := conn.Audit(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var page AuditPage
+		if err := json.Unmarshal(raw, &page); err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range page.Events {
+			what = append(what, e.Node+" "+e.What)
+		}
+		all, q.Cursor, more = append(all, page), page.Next, page.More
+	}
+	return all, what
+}
+
+// What is asked for at either node is in one list, in order, once, whatever the length of its pages; also what was
+// refused.
+func TestAudit(t *testing.T) {
+	t.Setenv("TENDRIL_CREDENTIALS", t.TempDir())
+	ns, ca, cb := newNodes(t), aNode(t, "a"), aNode(t, "b")
+	a, b := ns.start(ca), ns.start(cb)
+	join(t, ca, a, b)
+	admin := dial(t, ca)
+	token, err := admin.CreateToken(client.TokenOptions{Role: pki.User, Tenant: "lab", Once: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		if _, err := client.Login(b.address(), token, "laptop"); (err == nil) != (i == 0) {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		err := dial(t, cb).ChangeTenant(wire.ChangeTenantRequest{Name: "nobody", Change: wire.TenantDisable})
+		if !errors.Is(err, object.ErrNotFound) {
+			t.Fatal(err)
+		}
+	}
+	putPublished(t, cb, "x")
+	want := []string{"a token.create", "b token.use", "b token.use", "b tenant.disable", "b tenant.disable",
+		"b tenant.disable", "b object.publish"}
+	behind := func(list []string) []string {
+		return list[max(0, len(list)-len(want)):]
+	}
+	await.Until(t, "all is written", func() bool {
+		_, what := auditAt(t, admin, client.AuditQuery{})
+		return slices.Equal(behind(what), want)
+	})
+	pages, whole := auditAt(t, admin, client.AuditQuery{})
+	if !slices.Contains(whole, "b node.enter") || !slices.Contains(whole, "a node.join") {
+		t.Errorf("%q", whole)
+	}
+	for limit := 1; limit < 4; limit++ {
+		if _, what := auditAt(t, admin, client.AuditQuery{Limit: limit}); !slices.Equal(what, whole) {
+			t.Errorf("by %d: %q, want %q", limit, what, whole)
+		}
+	}
+	var refused []string
+	for _, e := range pages[0].Events {
+		if e.Error != "" {
+			refused = append(refused, e.What)
+		}
+		if e.Who == "" || e.From == "" || e.Time.IsZero() {
+			t.Errorf("%+v", e)
+		}
+	}
+	if fmt.Sprint(refused) != "[token.use tenant.disable tenant.disable tenant.disable]" {
+		t.Errorf("refused: %q", refused)
+	}
+	if _, what := auditAt(t, admin, client.AuditQuery{Tenant: "lab"}); len(what) != 3 && len(what) != 2 {
+		t.Errorf("of one tenant: %q", what)
+	}
+	if _, what := auditAt(t, admin, client.AuditQuery{Since: time.Now().Add(time.Hour)}); len(what) != 0 {
+		t.Errorf("of the future: %q", what)
+	}
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"tendril/client"
+	"tendril/daemon"
+	"tendril/daemon/audit"
+)
+
+// auditPause is how often --follow asks again.
+const auditPause = time.Second
+
+func (c *cli) auditVerb() *cobra.Command {
+	var since time.Duration
+	var tenant string
+	var follow bool
+	cmd := &cobra.Command{
+		Use:   "audit",
+		Short: "Show who did what in the cluster: tokens, nodes, tenants, publications, leases",
+		Long: "Show what was asked for at each node that answers, oldest first: tokens made, used and revoked, nodes that\n" +
+			"come and go, tenants' changes, backups, publications, deletes, leases; also what was refused, and why.\n" +
+			"Each node keeps its own lines, in two bounded series, so that old ones go. Only root and the daemon's own\n" +
+			"user see them.",
+		Example: "  tendril audit --since 24h\n  tendril audit --tenant lab --follow\n  tendril audit --json | jq 'select(.error)'",
+		GroupID: "node",
+		Args:    cobra.NoArgs,
+		RunE: c.asking(func(conn *client.Conn, _ []string) error {
+			q := client.AuditQuery{Tenant: tenant}
+			if since > 0 {
+				q.Since = time.Now().Add(-since)
+			}
+			return c.showAudit(conn, q, follow)
+		}),
+	}
+	cmd.Flags().DurationVar(&since, "since", 0, "only of this long until now, such as 24h")
+	cmd.Flags().StringVar(&tenant, "tenant", "", "only what concerns this tenant")
+	cmd.Flags().BoolVar(&follow, "follow", false, "go on until interrupted")
+	return c.jsonFlag(cmd)
+}
+
+func (c *cli) showAudit(conn *client.Conn, q client.AuditQuery, follow bool) error {
+	said := false
+	for {
+		raw, err := conn.Audit(q)
+		if err != nil {
+			return err
+		}
+		var page daemon.AuditPage
+		if err := json.Unmarshal(raw, &page); err != nil {
+			return fmt.Errorf("the daemon's answer: %w", err)
+		}
+		for _, e := range page.Events {
+			if err := c.printAudited(e); err != nil {
+				return err
+			}
+		}
+		if !said {
+			said = true
+			for _, name := range page.Silent {
+				c.say(fmt.Sprintf("Node %s does not answer: its lines are missing.", plain(name)))
+			}
+			if page.Lost > 0 {
+				c.say(fmt.Sprintf("%d lines could not be written: see the logs of the daemons.", page.Lost))
+			}
+		}
+		q.Cursor = page.Next
+		switch {
+		case page.More:
+		case follow:
+			time.Sleep(auditPause)
+		default:
+			return nil
+		}
+	}
+}
+
+func (c *cli) printAudited(e audit.Event) error {
+	if c.json {
+		return json.NewEncoder(c.term.out).Encode(e)
+	}
+	line := fmt.Sprintf("%s  %s  %s  by %s from %s", e.Time.Local().Format(time.DateTime), plain(e.Node), e.What,
+		plain(e.Who), plain(e.From))
+	for _, x := range []struct{ what, text string }{{"tenant", e.Tenant}, {"of", e.Of}, {"refused:", e.Error}} {
+		if x.text != "" {
+			line += "  " + x.what + " " + plain(x.text)
+		}
+	}
+	_, err := fmt.Fprintln(c.term.out, line)
+	return err
+}
