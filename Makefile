@@ -53,6 +53,13 @@ build: check-go ## bin/tendril, bin/libtendril_opencl.so, bin/tendril.icd, the C
 	@$(MAKE) --no-print-directory -s -C client/c OUT=$(BIN) CC="$(CC)"
 	@echo "built $(VERSION) in bin/"
 
+.PHONY: axe
+axe: build/axe.min.js ## the rules of accessibility that a test of the page uses, from npm
+build/axe.min.js:
+	@mkdir -p build && cd build && npm pack --silent axe-core@4.10.3 >/dev/null
+	@cd build && echo "0f2b4d7dcdf7d1219df8d1959ad68e565f51d14c3f0d88bb71cd59abeb956292  axe-core-4.10.3.tgz" | sha256sum -c --quiet
+	@cd build && tar -xzOf axe-core-4.10.3.tgz package/axe.min.js >axe.min.js && rm axe-core-4.10.3.tgz
+
 .PHONY: demo
 demo: deps build ## the main job on a real photograph; IMAGE=my.jpg, KEEP=1 leaves the node running
 	$(GO) build -o bin/demo-filter ./tools/demo/filter

@@ -6,7 +6,7 @@ set -euo pipefail
 # What the build needs, what the tests and the demo run on, and what only some tests use (they say so when they skip).
 needed=(gcc libc6-dev make pkg-config ocl-icd-libopencl1 ocl-icd-opencl-dev opencl-headers pocl-opencl-icd clinfo clpeak
   python3 python3-numpy python3-pil python3-setuptools python3-venv python3-wheel)
-useful=(iperf3 strace mypy python3-pandas python3-pyopencl qemu-user-static gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
+useful=(chromium iperf3 strace mypy python3-pandas python3-pyopencl qemu-user-static gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
 if [ "${1:-}" = packages ]; then
   useful=(debootstrap gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
 fi
