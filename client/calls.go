@@ -178,12 +178,12 @@ func (c *Conn) enqueue(k *call, p ipc.Payload) error {
 	}
 	k.gen = c.gen
 	c.pending[c.next] = k
-	c.mu.Unlock()
-	flags := uint16(0)
+	kind, flags := k.kind, uint16(0) // under mu: a spare buffer's call may have another user, who recycles it
 	if k.lazy {
 		flags = ipc.FlagLazy
 	}
-	c.out = ipc.AppendFrame(c.out, k.kind, flags, c.next, p)
+	c.mu.Unlock()
+	c.out = ipc.AppendFrame(c.out, kind, flags, c.next, p)
 	return nil
 }
 
