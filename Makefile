@@ -65,8 +65,9 @@ demo: deps build ## the main job on a real photograph; IMAGE=my.jpg, KEEP=1 leav
 	$(GO) build -o bin/demo-filter ./tools/demo/filter
 	$(GO) run ./tools/demo -bin bin -image "$(IMAGE)" -keep="$(KEEP)"
 
-# Steps of make test, two at a time: end to end, which mostly waits, beside the others, which mostly compute.
-TEST_STEPS := test-e2e test-race test-go test-vet test-lint difftest test-c test-python test-plugin
+# Steps of make test, three at a time: end to end and clusters, which mostly wait, beside the others, which mostly compute.
+# The race detector's builds are made once where its second step begins after the first has built.
+TEST_STEPS := test-e2e test-race-nodes test-lint test-race test-go test-vet difftest test-c test-python test-plugin
 # With RERUN=1, as in CI, a red Go test is run once more, and listed at the end if it is green then.
 GOTEST := RERUN=$(RERUN) bash tools/gotest.sh $(GO)
 # Without what debuggers alone read, a test links in half of the time; there are eighty.
@@ -78,7 +79,7 @@ STEP_MAKE := $(MAKE)
 .PHONY: test
 test: build ## everything: vet, staticcheck, guards, Go tests (race too), C, Python, end to end, native against forwarded
 	@rm -f bin/unsteady
-	@MAKE="$(STEP_MAKE)" MAKEFLAGS='-- BUILT= $(MAKEOVERRIDES)' bash tools/steps.sh 2 $(TEST_STEPS)
+	@MAKE="$(STEP_MAKE)" MAKEFLAGS='-- BUILT= $(MAKEOVERRIDES)' bash tools/steps.sh 3 $(TEST_STEPS)
 	@[ ! -e bin/unsteady ] || { echo "Red once, and green when run again (each is a fault to be found):"; cat bin/unsteady; }
 
 .PHONY: test-vet
@@ -102,8 +103,12 @@ test-e2e: $(BUILT) ## end to end: real daemons, workers and programs
 	TENDRIL_BIN=$(BIN)/tendril TENDRIL_BIN_DIR=$(BIN) $(GOTEST) ./tools/e2e $(GOTEST_FLAGS) -timeout 20m -parallel 4
 
 .PHONY: test-race
-test-race: ## the concurrent packages under the race detector
-	$(GOTEST) "$(RACE)" $(GOTEST_FLAGS) -race -short -timeout 20m
+test-race: ## the concurrent packages under the race detector, but for clusters
+	$(GOTEST) "$$($(GO) list $(RACE) | grep -v '/daemon$$' | tr '\n' ' ')" $(GOTEST_FLAGS) -race -short -timeout 20m
+
+.PHONY: test-race-nodes
+test-race-nodes: ## whole nodes and clusters of them, under the race detector
+	$(GOTEST) ./daemon $(GOTEST_FLAGS) -race -short -timeout 20m
 
 .PHONY: test-plugin
 test-plugin: check-go ## the Kubernetes device plugin, a module of its own, against a fake kubelet
