@@ -20,12 +20,12 @@ const markup = `<img src=x onerror="document.title='taken over'"><script>documen
 
 // quiet checks that a page said nothing, asked nobody else, and shows no key.
 func (x *tab) quiet(secret string) {
-	x.b.t.Helper()
+	x.t.Helper()
 	if said := x.said(); said != "" {
-		x.b.t.Errorf("the page complains, or asks elsewhere: %s", said)
+		x.t.Errorf("the page complains, or asks elsewhere: %s", said)
 	}
 	if strings.Contains(x.markup(), secret) || x.eval("location.href.includes('token')") != false {
-		x.b.t.Error("the key is in the document or its address")
+		x.t.Error("the key is in the document or its address")
 	}
 }
 
@@ -204,8 +204,9 @@ func TestPageIsAccessible(t *testing.T) {
 	secret := pageKeyOf(t, d, pageKey{tenant: conn.Daemon().Tenant, all: true})
 	for _, scheme := range []string{"light", "dark"} {
 		page := b.open(d, secret, "&object="+o.ID().String())
-		page.must("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{
-			{"name": "prefers-color-scheme", "value": scheme}}}, nil)
+		if err := page.Scheme(scheme); err != nil {
+			t.Fatal(err)
+		}
 		page.has("Line of 500 values")
 		page.until("document.querySelectorAll('figure').length > 5")
 		page.eval("document.getElementById('settings').open = true")

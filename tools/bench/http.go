@@ -18,6 +18,7 @@ import (
 
 	"tendril/client"
 	"tendril/forwarding/clwire"
+	"tendril/tools/browser"
 )
 
 const (
@@ -26,6 +27,7 @@ const (
 	httpPages    = 2000
 	httpDownload = 256 << 20
 	slowReaders  = 2000
+	paintObjects = 10_000
 )
 
 // httpBenchmarks measures inspection over HTTP.
@@ -40,6 +42,9 @@ func httpBenchmarks(r *rig) []benchmark {
 	}
 	memory := limited("http/slow-connections=2000", 64<<20, "64 MiB", slowMemory)
 	memory.unit = "B"
+	followers := limited("http/slow-followers=2000", 64<<20, "64 MiB", slowFollowers)
+	followers.unit = "B"
+	paint := limited("http/first-paint/objects=10000", 1000*ms, "1 s", firstPaint)
 	few := 0.0
 	pages := limited("http/page=100/objects=1000000/p99", 5*ms, "5 ms", func(r *rig) (v float64, err error) {
 		v, few, err = pageOfMany(r)
@@ -54,6 +59,8 @@ func httpBenchmarks(r *rig) []benchmark {
 		{name: "http/download/size=256MiB", unit: "B/s", against: "sendfile of the same bytes over loopback",
 			atLeast: 0.9, measure: func() (float64, float64, error) { return download(r) }},
 		memory,
+		followers,
+		paint,
 	}
 }
 
@@ -125,10 +132,10 @@ func pageOfMany(r *rig) (many, few float64, err error) {
 
 // turnPages begins again at the end of the list.
 func turnPages(r *rig) (float64, error) {
-	browser, next := r.visitor(), ""
-	defer browser.CloseIdleConnections()
+	visitor, next := r.visitor(), ""
+	defer visitor.CloseIdleConnections()
 	return slowest(httpPages, func() error {
-		body, err := fetch(browser, "/v1/objects?limit=100&after="+url.QueryEscape(next))
+		body, err := fetch(visitor, "/v1/objects?limit=100&after="+url.QueryEscape(next))
 		if err != nil {
 			return err
 		}
@@ -303,9 +310,98 @@ func slowMemory(r *rig) (float64, error) {
 			most = max(most, now)
 		}
 	}
-	browser := r.visitor()
-	defer browser.CloseIdleConnections()
-	if _, err := fetch(browser, "/v1/status"); err != nil {
+	others := r.visitor()
+	defer others.CloseIdleConnections()
+	if _, err := fetch(others, "/v1/status"); err != nil {
+		return 0, fmt.Errorf("others: %w", err)
+	}
+	return max(float64(most)-float64(before), 1), nil
+}
+
+// firstPaint gives how long a page with 10,000 objects takes from its address to the first objects that people can
+// read: the page of a node that has just been asked for, in a Chromium that runs already.
+func firstPaint(r *rig) (float64, error) {
+	b, err := browser.Start()
+	if errors.Is(err, browser.ErrMissing) {
+		return 0, &missingError{err.Error()}
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer b.Close()
+	c, err := client.Dial(r.socket)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	if err := manyObjects(c, paintObjects); err != nil {
+		return 0, err
+	}
+	address, err := c.OpenPage()
+	if err != nil {
+		return 0, err
+	}
+	var took []float64
+	for range 5 {
+		page, err := b.Open(address)
+		if err != nil {
+			return 0, err
+		}
+		if err := page.Until("performance.getEntriesByName('objects').length > 0"); err != nil {
+			return 0, err
+		}
+		ms, err := page.Eval("performance.getEntriesByName('objects')[0].startTime")
+		v, is := ms.(float64)
+		if err = errors.Join(err, page.Close()); err != nil || !is {
+			return 0, errors.Join(err, fmt.Errorf("the page says %v", ms))
+		}
+		took = append(took, v*1e6)
+	}
+	slices.Sort(took)
+	return took[len(took)/2], nil
+}
+
+// slowFollowers gives what the daemon's memory grows by while many follow its events and read none of them, and much
+// changes. Most give their places up to those that come later.
+func slowFollowers(r *rig) (float64, error) {
+	c, err := client.Dial(r.socket)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	page, err := c.OpenPage()
+	if err != nil {
+		return 0, err
+	}
+	address, key, _ := strings.Cut(strings.TrimPrefix(page, "http://"), "/ui#token=")
+	before, err := residentBytes(c.Daemon().PID)
+	if err != nil {
+		return 0, err
+	}
+	most := before
+	for i := range slowReaders {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			return 0, err
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "GET /v1/events HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n\r\n", address, key)
+		o, err := c.Put(nil, client.CreateOptions{})
+		if err != nil {
+			return 0, fmt.Errorf("others: %w", err)
+		}
+		o.Release()
+		if i%100 == 99 {
+			now, err := residentBytes(c.Daemon().PID)
+			if err != nil {
+				return 0, err
+			}
+			most = max(most, now)
+		}
+	}
+	others := r.visitor()
+	defer others.CloseIdleConnections()
+	if _, err := fetch(others, "/v1/status"); err != nil {
 		return 0, fmt.Errorf("others: %w", err)
 	}
 	return max(float64(most)-float64(before), 1), nil
