@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -26,6 +27,7 @@ type attack struct {
 	name       string // of what the driver leaves behind
 	greedy     bool   // it tries how much it can have, too
 	plain      bool   // its daemon is plainUser's
+	wanderers  int    // processes that start the next one and end, without end
 	victim     *exec.Cmd
 }
 
@@ -84,7 +86,9 @@ func (a *attack) startVictim(t *testing.T) {
 	a.victim = exec.Command("sleep", "600")
 	a.victim.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	user := uint32(plainUser)
-	if !a.plain && os.Getuid() == 0 {
+	if _, err := os.Stat(filepath.Join(a.state, "worker-ids.json")); !a.plain && errors.Is(err, fs.ErrNotExist) {
+		user = worker0 // without namespaces another process of the daemon's user can be told what priority to have
+	} else if !a.plain && os.Getuid() == 0 {
 		var said struct{ Tenants map[string]uint32 }
 		raw, err := os.ReadFile(filepath.Join(a.state, "worker-ids.json"))
 		if err == nil {
@@ -135,8 +139,8 @@ func (a *attack) aim(t *testing.T) {
 	if err != nil || len(keys) == 0 {
 		t.Fatal("no authority's key: ", keys, err)
 	}
-	targets := fmt.Sprintf("name %s\ngreedy %t\ndaemon %d\nvictim %d\nstate %s\nkey %s\nother %s\ncache %s\nsocket %s\nneighbour %s\nabstract %s\nport %d\n",
-		a.name, a.greedy, a.PID(), a.victim.Process.Pid, a.state, keys[0], filepath.Join(a.dir, "other"),
+	targets := fmt.Sprintf("name %s\ngreedy %t\nwanderers %d\ndaemon %d\nvictim %d\nstate %s\nkey %s\nother %s\ncache %s\nsocket %s\nneighbour %s\nabstract %s\nport %d\n",
+		a.name, a.greedy, a.wanderers, a.PID(), a.victim.Process.Pid, a.state, keys[0], filepath.Join(a.dir, "other"),
 		filepath.Join(a.state, "cache"), a.Socket(), neighbour, abstract, tcp.Addr().(*net.TCPAddr).Port)
 	fresh := filepath.Join(a.dir, "driver", ".targets")
 	if err := os.WriteFile(fresh, []byte(targets), 0o644); err != nil {
@@ -218,15 +222,37 @@ func (a *attack) serving(t *testing.T) int {
 	return 0
 }
 
-// left counts the processes that the driver has left behind.
-func (a *attack) left() (n int) {
-	names, _ := filepath.Glob("/proc/[0-9]*/comm")
-	for _, name := range names {
-		if raw, err := os.ReadFile(name); err == nil && strings.TrimSpace(string(raw)) == a.name {
-			n++
+// left lists the processes that the driver has left behind.
+func (a *attack) left(t *testing.T) (pids []string) {
+	t.Helper()
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal("which processes there are: ", err)
+	}
+	for _, e := range entries {
+		if strings.Trim(e.Name(), "0123456789") != "" {
+			continue
+		}
+		raw, err := os.ReadFile(filepath.Join("/proc", e.Name(), "comm"))
+		switch {
+		case err == nil && strings.TrimSpace(string(raw)) == a.name:
+			pids = append(pids, e.Name())
+		case err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ESRCH): // it has ended
+			t.Fatal("a process's name: ", err)
 		}
 	}
-	return n
+	return pids
+}
+
+// goes waits until nothing is left.
+func (a *attack) goes(t *testing.T, what string) {
+	t.Helper()
+	eventually(t, func() error {
+		if left := a.left(t); len(left) > 0 {
+			return fmt.Errorf("processes outlive %s: %v", what, left)
+		}
+		return nil
+	})
 }
 
 // strike has the driver in a session's worker attack, and judges.
@@ -238,7 +264,7 @@ func (a *attack) strike(t *testing.T) *program {
 	a.aim(t)
 	a.judge(t, pid, 1)
 	p.want("good", "verify") // the session goes on
-	if a.left() == 0 {
+	if len(a.left(t)) == 0 {
 		t.Error("the driver left no process behind: it did not strike as it should:\n", a.Log())
 	}
 	return p
@@ -272,8 +298,8 @@ func (a *attack) ends(t *testing.T, p *program, others ...*program) {
 		}
 		return err
 	})
-	if n := a.left(); n > len(others) { // whose driver is as hostile
-		t.Errorf("%d processes outlive the session", n-len(others))
+	if left := a.left(t); len(left) > len(others) { // whose driver is as hostile
+		t.Errorf("processes outlive the session, %d may be others': %v", len(others), left)
 	}
 }
 
@@ -289,12 +315,7 @@ func TestHostileDriver(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.judge(t, 0, before+1)
-	eventually(t, func() error {
-		if n := a.left(); n > 0 {
-			return fmt.Errorf("%d processes outlive the probe", n)
-		}
-		return nil
-	})
+	a.goes(t, "the probe")
 }
 
 // What a worker has started ends with the daemon, also with one that is killed.
@@ -308,12 +329,31 @@ func TestNothingOutlivesTheDaemon(t *testing.T) {
 			a := hostileNode(t)
 			a.strike(t)
 			end(a)
+			a.goes(t, "the daemon")
+		})
+	}
+}
+
+// What a worker has started ends with its session where another daemon takes over, or the old one is killed meanwhile,
+// also what starts the next process and ends, without end.
+func TestNothingOutlivesATakeover(t *testing.T) {
+	t.Parallel()
+	for how, death := range map[string]rig.Death{"whole": rig.Nobody, "killed": rig.Predecessor} {
+		t.Run(how, func(t *testing.T) {
+			a := hostileNode(t)
+			a.wanderers = 4
+			a.strike(t)
+			first := a.left(t)
 			eventually(t, func() error {
-				if n := a.left(); n > 0 {
-					return fmt.Errorf("%d processes outlive the daemon", n)
+				if now := a.left(t); slices.Equal(now, first) {
+					return fmt.Errorf("nobody wanders: %v", now)
 				}
 				return nil
 			})
+			if err := a.TakeOver(t.Context(), death, 20*time.Millisecond); err != nil {
+				t.Fatal(err)
+			}
+			a.goes(t, "the takeover")
 		})
 	}
 }
@@ -340,16 +380,11 @@ func TestNothingOutlivesTheDaemonWithoutNamespaces(t *testing.T) {
 	if out, err := a.Run(t.Context(), "status"); err != nil || !strings.Contains(out, "process group and guard") {
 		t.Fatalf("workers have namespaces, so this test shows nothing: %v\n%s", err, out)
 	}
-	if a.left() == 0 {
+	if len(a.left(t)) == 0 {
 		t.Fatal("the driver left nothing behind, so this test shows nothing")
 	}
 	a.Kill()
-	eventually(t, func() error {
-		if n := a.left(); n > 0 {
-			return fmt.Errorf("%d processes outlive the daemon", n)
-		}
-		return nil
-	})
+	a.goes(t, "the daemon")
 }
 
 func TestHostileDriverOfAnOrdinaryUser(t *testing.T) {

@@ -252,6 +252,19 @@ static void leave(void) {
     }
 }
 
+// wander leaves a process that starts the next one and ends, again and again: whoever looks for it finds it gone. It
+// begins where its parent is gone already.
+static int wander(void) {
+    prctl(PR_SET_NAME, target("name"), 0, 0, 0);
+    for (int first = 1;; first = 0) {
+        pid_t child = fork();
+        if (child > 0) _exit(stays);
+        if (child < 0 && first) return errno;
+        setsid();
+        usleep(500);
+    }
+}
+
 enum { bomb = 1500, many = 20000 };
 
 static void herd(void) {
@@ -305,6 +318,7 @@ static void escapes(void) {
     verdict(score >= 0 && write(score, "-1000", 5) == 5, "to be spared when memory is short");
     if (score >= 0) close(score);
     leave();
+    for (int i = 0; i < atoi(target("wanderers")); i++) forked(wander);
 }
 
 static void report(void) {
