@@ -21,13 +21,15 @@ import (
 	"tendril/store/object"
 )
 
-// Each node records what was asked for at it, in two series: what administrators and newcomers did, and what tenants
-// did with objects and devices. So no tenant can push the former out by doing much.
+// Each node records what was asked for at it, in three series: what administrators and newcomers did, what tenants did
+// with objects and devices, and what was refused to strangers. So neither tenants nor strangers can push the first out
+// by doing much.
 
 const (
-	auditFolder = "audit" // in the state directory
-	adminSeries = "admin"
-	dataSeries  = "data"
+	auditFolder    = "audit" // in the state directory
+	adminSeries    = "admin"
+	dataSeries     = "data"
+	strangerSeries = "strangers"
 
 	maxAudit     = 1000 // events in an answer
 	auditAskTime = 5 * time.Second
@@ -49,7 +51,7 @@ type auditLogs map[string]*audit.Log
 
 func (d *Daemon) openAudit() error {
 	logs := auditLogs{}
-	for _, series := range []string{adminSeries, dataSeries} {
+	for _, series := range []string{adminSeries, dataSeries, strangerSeries} {
 		l, err := audit.Open(filepath.Join(d.cfg.StateDir, auditFolder), series, audit.Options{
 			Sync: series == adminSeries, Fault: func(err error) { d.auditFault(series, err) }})
 		if err != nil {
@@ -113,9 +115,13 @@ func (d *Daemon) auditBy(p frontdoor.Peer, what, tenant, of string, err error) {
 	d.record(series, e, err)
 }
 
-// auditStranger records what somebody asked for who showed a token.
+// auditStranger records what somebody asked for who showed a token, which need not be a good one.
 func (d *Daemon) auditStranger(remote, what, name, tenant, of string, err error) {
-	d.record(adminSeries, audit.Event{What: what, Who: name, From: remote, Tenant: tenant, Of: of}, err)
+	series := adminSeries
+	if err != nil {
+		series = strangerSeries
+	}
+	d.record(series, audit.Event{What: what, Who: name, From: remote, Tenant: tenant, Of: of}, err)
 }
 
 // auditOf records what was asked for on this machine by who may: an administrator, or for an object its tenant.
@@ -182,8 +188,11 @@ func (d *Daemon) ownAudit(m wire.AuditRequest, places map[string]uint64) (page A
 		}
 		page.Lost += l.Lost()
 		page.Places[series], lists[series] = next, list
-		if more && (end.IsZero() || list[len(list)-1].Time.Before(end)) {
-			end = list[len(list)-1].Time
+		if more { // a clock that was set back: the last event need not be the latest
+			last := slices.MaxFunc(list, byTime).Time
+			if end.IsZero() || last.Before(end) {
+				end = last
+			}
 		}
 		page.More = page.More || more
 	}
@@ -196,9 +205,11 @@ func (d *Daemon) ownAudit(m wire.AuditRequest, places map[string]uint64) (page A
 			page.Events = append(page.Events, e)
 		}
 	}
-	slices.SortStableFunc(page.Events, func(a, b audit.Event) int { return a.Time.Compare(b.Time) })
+	slices.SortStableFunc(page.Events, byTime)
 	return page, nil
 }
+
+func byTime(a, b audit.Event) int { return a.Time.Compare(b.Time) }
 
 // nodeAudit is what one node has answered.
 type nodeAudit struct {
@@ -231,13 +242,16 @@ func (d *Daemon) allAudit(m wire.AuditRequest, places map[string]map[string]uint
 		}
 		all.Lost, all.More = all.Lost+n.page.Lost, all.More || n.page.More
 		next[n.id] = n.page.Places
-		for _, e := range slices.Backward(n.page.Events) {
-			series := e.Detail
-			if !end.IsZero() && e.Time.After(end) {
-				next[n.id][series], all.More = e.Number-1, true
-				continue
+		later := func(e audit.Event) bool { return !end.IsZero() && e.Time.After(end) }
+		for _, e := range n.page.Events {
+			if later(e) {
+				next[n.id][e.Detail], all.More = min(next[n.id][e.Detail], e.Number-1), true
 			}
-			all.Events = append(all.Events, e)
+		}
+		for _, e := range n.page.Events {
+			if e.Number <= next[n.id][e.Detail] {
+				all.Events = append(all.Events, e)
+			}
 		}
 	}
 	slices.SortFunc(all.Events, func(a, b audit.Event) int {

@@ -24,7 +24,7 @@ func (c *cli) auditVerb() *cobra.Command {
 		Short: "Show who did what in the cluster: tokens, nodes, tenants, publications, leases",
 		Long: "Show what was asked for at each node that answers, oldest first: tokens made, used and revoked, nodes that\n" +
 			"come and go, tenants' changes, backups, publications, deletes, leases; also what was refused, and why.\n" +
-			"Each node keeps its own lines, in two bounded series, so that old ones go. Only root and the daemon's own\n" +
+			"Each node keeps its own lines, in three bounded series, so that old ones go. Only root and the daemon's own\n" +
 			"user see them.",
 		Example: "  tendril audit --since 24h\n  tendril audit --tenant lab --follow\n  tendril audit --json | jq 'select(.error)'",
 		GroupID: "node",
