@@ -22,14 +22,14 @@ import (
 )
 
 // Each node records what was asked for at it, in three series: what administrators and newcomers did, what tenants did
-// with objects and devices, and what was refused to strangers. So neither tenants nor strangers can push the first out
-// by doing much.
+// with objects and devices, and what tenants and strangers were refused. So neither can push the first out by doing
+// much, nor the second by asking for what they may not have.
 
 const (
-	auditFolder    = "audit" // in the state directory
-	adminSeries    = "admin"
-	dataSeries     = "data"
-	strangerSeries = "strangers"
+	auditFolder   = "audit" // in the state directory
+	adminSeries   = "admin"
+	dataSeries    = "data"
+	refusedSeries = "refused"
 
 	maxAudit     = 1000 // events in an answer
 	auditAskTime = 5 * time.Second
@@ -51,7 +51,7 @@ type auditLogs map[string]*audit.Log
 
 func (d *Daemon) openAudit() error {
 	logs := auditLogs{}
-	for _, series := range []string{adminSeries, dataSeries, strangerSeries} {
+	for _, series := range []string{adminSeries, dataSeries, refusedSeries} {
 		l, err := audit.Open(filepath.Join(d.cfg.StateDir, auditFolder), series, audit.Options{
 			Sync: series == adminSeries, Fault: func(err error) { d.auditFault(series, err) }})
 		if err != nil {
@@ -87,8 +87,8 @@ func (x auditLogs) close() error {
 	return errors.Join(faults...)
 }
 
-// record adds an event of this node.
-func (d *Daemon) record(series string, e audit.Event, err error) {
+// record adds an event of this node; byAdmin: who administers it asked.
+func (d *Daemon) record(e audit.Event, byAdmin bool, err error) {
 	logs := d.audits.Load()
 	if logs == nil {
 		return
@@ -97,7 +97,22 @@ func (d *Daemon) record(series string, e audit.Event, err error) {
 	if err != nil {
 		e.Error = err.Error()
 	}
-	(*logs)[series].Add(e)
+	(*logs)[seriesOf(e.What, byAdmin, err)].Add(e)
+}
+
+// seriesOf says where an event goes. What administrators do with objects comes as often as what tenants do.
+func seriesOf(what string, byAdmin bool, err error) string {
+	ofTenants := strings.HasPrefix(what, "object.") || strings.HasPrefix(what, "lease.")
+	if what == "lease.end" && byAdmin {
+		ofTenants = false
+	}
+	switch {
+	case err != nil && (ofTenants || !byAdmin):
+		return refusedSeries
+	case ofTenants:
+		return dataSeries
+	}
+	return adminSeries
 }
 
 // auditBy records what a connection asked for; err is why it was refused.
@@ -108,29 +123,21 @@ func (d *Daemon) auditBy(p frontdoor.Peer, what, tenant, of string, err error) {
 	} else {
 		e.Who = fmt.Sprintf("%s, certificate %s", p.Subject, p.Serial)
 	}
-	series := adminSeries
-	if strings.HasPrefix(what, "object.") || strings.HasPrefix(what, "lease.") {
-		series = dataSeries
-	}
-	d.record(series, e, err)
+	d.record(e, p.Admin, err)
 }
 
 // auditStranger records what somebody asked for who showed a token, which need not be a good one.
 func (d *Daemon) auditStranger(remote, what, name, tenant, of string, err error) {
-	series := adminSeries
-	if err != nil {
-		series = strangerSeries
-	}
-	d.record(series, audit.Event{What: what, Who: name, From: remote, Tenant: tenant, Of: of}, err)
+	d.record(audit.Event{What: what, Who: name, From: remote, Tenant: tenant, Of: of}, false, err)
 }
 
 // auditOf records what was asked for on this machine by who may: an administrator, or for an object its tenant.
 func (d *Daemon) auditOf(what, tenant, of string, err error) {
-	series, who := adminSeries, "administrator"
+	who := "administrator"
 	if tenant != "" {
-		series, who = dataSeries, "tenant "+tenant
+		who = "tenant " + tenant
 	}
-	d.record(series, audit.Event{What: what, Who: who, From: "local", Tenant: tenant, Of: of}, err)
+	d.record(audit.Event{What: what, Who: who, From: "local", Tenant: tenant, Of: of}, tenant == "", err)
 }
 
 var changeNames = map[wire.TenantChange]string{wire.TenantCreate: "create", wire.TenantRemove: "remove",

@@ -11,6 +11,7 @@ import (
 	"tendril/client"
 	"tendril/cluster/pki"
 	"tendril/daemon/audit"
+	"tendril/daemon/frontdoor"
 	"tendril/ipc/wire"
 	"tendril/store/object"
 	"tendril/tools/e2e/await"
@@ -143,5 +144,45 @@ func TestAuditGoesOnWhereTheClockWasSetBack(t *testing.T) {
 	}
 	if len(seen) != 14 {
 		t.Errorf("%d events of 14: %v", len(seen), seen)
+	}
+}
+
+// What tenants and strangers are refused pushes out neither what administrators did nor what tenants did.
+func TestRefusalsAreASeriesOfTheirOwn(t *testing.T) {
+	t.Setenv("TENDRIL_CREDENTIALS", t.TempDir())
+	c := aConfig(t)
+	d, stop := serve(t, c)
+	defer stop()
+	admin := dial(t, c)
+	guess, err := d.meta.authority.NewToken()
+	if err != nil {
+		t.Fatal(err)
+	}
+	newToken(t, admin, client.TokenOptions{})
+	if _, err := client.Login(d.door.Load().RemoteAddr().String(), guess.Text(), "x"); err == nil {
+		t.Fatal("a guessed token is good")
+	}
+	tenant := frontdoor.Peer{Tenant: "uid:1000", UID: 1000}
+	if _, err := d.Publish(tenant, object.ID{}, "x", false); err == nil {
+		t.Fatal("the zero id is published")
+	}
+	if err := admin.EndLease("0000"); err == nil {
+		t.Fatal("a lease that is none is ended")
+	}
+	var got []string
+	await.Until(t, "all is written", func() bool {
+		got = nil
+		list, _ := auditAt(t, admin, client.AuditQuery{})
+		for _, page := range list {
+			for _, e := range page.Events {
+				got = append(got, e.Detail+" "+e.What)
+			}
+		}
+		return len(got) == 4
+	})
+	slices.Sort(got)
+	want := []string{"admin lease.end", "admin token.create", "refused object.publish", "refused token.use"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

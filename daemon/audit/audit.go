@@ -54,6 +54,7 @@ const (
 	queued  = 4096 // events that wait for the disk
 	maxText = 512  // of one field of an event, in bytes
 	maxLine = 16 << 10
+	maxRead = 1 << 20 // of lines in an answer of Read, in bytes, and one line more
 	suffix  = ".log"
 )
 
@@ -270,12 +271,12 @@ func (l *Log) files() (list []uint64, err error) {
 
 // lastOf gives the number of a file's last event; 0: there is none.
 func lastOf(path string) (last uint64, err error) {
-	err = each(path, func(e Event) bool { last = e.Number; return true })
+	err = each(path, func(e Event, _ int) bool { last = e.Number; return true })
 	return last, err
 }
 
-// each calls f with the events of a file until f answers false.
-func each(path string, f func(Event) bool) error {
+// each calls f with the events of a file, and their lines' lengths in bytes, until f answers false.
+func each(path string, f func(e Event, size int) bool) error {
 	file, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) { // it was the oldest
 		return nil
@@ -291,7 +292,7 @@ func each(path string, f func(Event) bool) error {
 		if json.Unmarshal(lines.Bytes(), &e) != nil || e.Number == 0 {
 			continue
 		}
-		if !f(e) {
+		if !f(e, len(lines.Bytes())) {
 			return nil
 		}
 	}
@@ -302,7 +303,7 @@ func each(path string, f func(Event) bool) error {
 }
 
 // Read gives up to limit events behind the number after that want says yes to, in order, and the number behind which
-// to go on. more: there may be others.
+// to go on; fewer where their lines are long. more: there may be others.
 func (l *Log) Read(after uint64, limit int, want func(Event) bool) (list []Event, next uint64, more bool, err error) {
 	l.mu.Lock()
 	last := l.last
@@ -312,6 +313,7 @@ func (l *Log) Read(after uint64, limit int, want func(Event) bool) (list []Event
 		return nil, after, false, nil
 	}
 	files, err := l.files()
+	bytes := 0
 	for i, first := range files {
 		if err != nil || more {
 			break
@@ -319,14 +321,14 @@ func (l *Log) Read(after uint64, limit int, want func(Event) bool) (list []Event
 		if i+1 < len(files) && files[i+1] <= after+1 {
 			continue
 		}
-		err = each(l.path(first), func(e Event) bool {
+		err = each(l.path(first), func(e Event, size int) bool {
 			switch {
 			case e.Number <= after || e.Number > last:
-			case len(list) == limit:
+			case len(list) == limit || bytes > maxRead:
 				more = true
 				return false
 			case want(e):
-				list = append(list, e)
+				list, bytes = append(list, e), bytes+size
 			}
 			return true
 		})

@@ -138,3 +138,28 @@ func TestAFullDiskIsCounted(t *testing.T) {
 		t.Errorf("the lines say that %d are lost, the log %d", lost, l.Lost())
 	}
 }
+
+// An answer is bounded in bytes, however long the lines are that somebody has made.
+func TestAnswersAreBounded(t *testing.T) {
+	l := open(t, t.TempDir(), Options{})
+	const lines = 600
+	for range lines {
+		l.Add(Event{Of: strings.Repeat("\x01", maxText), Error: strings.Repeat("\x01", maxText)})
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	got, after := 0, uint64(0)
+	for more := true; more; {
+		var list []Event
+		var err error
+		list, after, more, err = l.Read(after, lines, all)
+		if err != nil || len(list) == 0 || len(list) > lines/3 {
+			t.Fatalf("%d events, then %d, %v, %v", len(list), after, more, err)
+		}
+		got += len(list)
+	}
+	if got != lines {
+		t.Errorf("%d events in all", got)
+	}
+}
