@@ -201,15 +201,23 @@ func TestLeaseOverNodes(t *testing.T) {
 	if len(list) != 2 {
 		t.Fatalf("%+v", list)
 	}
-	conn := x.conns[0]
+	// Which node eve has depends on which of ann's devices were free when bob asked.
+	hers := slices.IndexFunc(x.all, func(d *Daemon) bool {
+		return strings.HasPrefix(eve.devices()[0], d.cfg.NodeName+".")
+	})
+	elsewhere := (hers + 1) % 3
+	conn := x.conns[elsewhere]
 	if err := conn.EndLease(list[1].ID[:8]); err != nil {
 		t.Fatal(err)
 	}
 	await.Until(t, "eve's sessions are ended", func() bool { return !eve.sessions[0].lives() })
 	var joe *lessee // of one node alone, ended from another one
-	await.Until(t, "joe has one of c's", func() bool { joe, err = leaseAt(t, c, clwire.LeaseOptions{Count: 1}); return err == nil })
+	await.Until(t, "joe has one of eve's", func() bool {
+		joe, err = leaseAt(t, x.all[hers], clwire.LeaseOptions{Count: 1})
+		return err == nil
+	})
 	defer joe.close()
-	for _, l := range allLeasesAt(t, a) {
+	for _, l := range allLeasesAt(t, x.all[elsewhere]) {
 		if l.ID == "" {
 			if err := conn.EndLease(fmt.Sprintf("%s/%d", l.Node, l.Number)); err != nil {
 				t.Fatal(err)
