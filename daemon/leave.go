@@ -14,6 +14,7 @@ import (
 	"tendril/cluster/fsm"
 	"tendril/cluster/pki"
 	"tendril/cluster/placement"
+	"tendril/cluster/raftnode"
 	"tendril/ipc/wire"
 	"tendril/store/object"
 )
@@ -334,6 +335,61 @@ func (m *membership) removeMember(ctx context.Context, node fsm.UUID) error {
 			return err
 		}
 	}
+}
+
+// errTooFew says that without a node's vote no majority of the voters would answer.
+var errTooFew = fmt.Errorf("%w: too few of the other voters answer to go on without the node's vote", object.ErrBusy)
+
+// proposeHere proposes at this node. raw belongs to raft afterwards.
+func (m *membership) proposeHere(ctx context.Context, raw []byte) (fsm.Result, uint64, error) {
+	if fsm.TypeOf(raw) != fsm.TypeRemoveNode {
+		return m.raft.ProposeEncoded(ctx, raw)
+	}
+	e, err := fsm.Decode(raw)
+	if err != nil {
+		return fsm.Result{}, 0, err
+	}
+	if err := m.beginGoverning(ctx); err != nil { // else the node might have its vote back at once
+		return fsm.Result{}, 0, err
+	}
+	defer m.endGoverning()
+	if err := m.takeVote(ctx, e.Command.(*fsm.RemoveNode).Node); err != nil {
+		return fsm.Result{}, 0, err
+	}
+	return m.raft.ProposeEncoded(ctx, raw)
+}
+
+// takeVote takes the vote of a node that is about to be taken out. Once it is, nobody has its address, and it may end:
+// if it were a voter still, a leader that needs its answer could neither lead on nor take it off the voters, and nobody
+// else could be elected. So of two voters none may go with its vote. A node that leads hands over first.
+func (m *membership) takeVote(ctx context.Context, node fsm.UUID) error {
+	if node == m.node {
+		return m.yieldFor(ctx)
+	}
+	st := m.raft.Status()
+	if !m.raft.Leads() {
+		return &raftnode.NotLeaderError{LeaderID: st.Leader}
+	}
+	voted, left, answer := false, 0, 0
+	for _, x := range st.Members {
+		switch {
+		case !x.Voter:
+		case x.ID == node.String():
+			voted = true
+		default:
+			left++
+			if id, err := parseUUID(x.ID); err == nil && (id == m.node || m.live.alive(id).Answers) {
+				answer++
+			}
+		}
+	}
+	switch {
+	case !voted:
+		return nil
+	case 2*answer <= left:
+		return errTooFew
+	}
+	return m.raft.TakeVote(ctx, node.String())
 }
 
 // readAgain is read, tried again until ctx ends where nobody leads.

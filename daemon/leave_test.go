@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"tendril/client"
 	"tendril/cluster/fsm"
@@ -96,6 +98,69 @@ func TestLeave(t *testing.T) {
 				t.Errorf("it comes back: %+v", again)
 			}
 		})
+	}
+}
+
+// A node that leaves may be gone as soon as it knows that it has left. The others need nothing more of it.
+func TestLeaverIsGoneAtOnce(t *testing.T) {
+	for _, nodes := range []int{2, 3} {
+		t.Run(fmt.Sprintf("nodes=%d", nodes), func(t *testing.T) {
+			w := newNetwork(t)
+			w.at = func(node int, step string) {
+				if node == 0 && step == "removed" {
+					w.cutOff(0, nodes)
+				}
+			}
+			x := w.cluster(nodes)
+			answered(t, x)
+			if s := leave(t, x.conns[0], false); !s.Told {
+				t.Errorf("the leave: %+v", s)
+			}
+			for _, d := range x.all[1:] {
+				if _, err := d.propose(&fsm.PutTenant{Tenant: fsm.Tenant{Name: d.cfg.NodeName}}); err != nil {
+					t.Errorf("%s takes no change: %v", d.cfg.NodeName, err)
+				}
+			}
+		})
+	}
+}
+
+// A leader that is removed at another node hands over first, and its vote goes with it.
+func TestLeaderIsRemoved(t *testing.T) {
+	x := newCluster(t, 3, nil)
+	answered(t, x)
+	if _, err := remove(t, x.all[1], "n0", true); err != nil {
+		t.Fatal(err)
+	}
+	x.end(0)
+	for _, d := range x.all[1:] {
+		if _, err := d.propose(&fsm.PutTenant{Tenant: fsm.Tenant{Name: d.cfg.NodeName}}); err != nil {
+			t.Errorf("%s takes no change: %v", d.cfg.NodeName, err)
+		}
+	}
+}
+
+// Of three voters of which one is silent, none of the others gives its vote up.
+func TestVoterThatIsNeededStays(t *testing.T) {
+	w := newNetwork(t)
+	w.voteTime = 200 * time.Millisecond
+	x := w.cluster(3)
+	answered(t, x)
+	await.Until(t, "all nodes vote", func() bool { return x.votersAt(0) == 3 })
+	lead := slices.IndexFunc(x.all, func(d *Daemon) bool { return d.meta.now.Load().raft.Leads() })
+	m := x.all[lead].meta.now.Load()
+	leaver, silent := x.all[(lead+1)%3], x.all[(lead+2)%3]
+	w.cutOff((lead+2)%3, 3)
+	await.Until(t, "one is silent", func() bool { return !m.live.alive(silent.meta.node).Answers })
+	raw, err := fsm.Encode(fsm.UUID{1}, &fsm.RemoveNode{Node: leaver.meta.node})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := m.proposeHere(t.Context(), raw); !errors.Is(err, errTooFew) {
+		t.Errorf("one of the two that answer is removed: %v", err)
+	}
+	if x.votersAt(lead) != 3 {
+		t.Error("it has lost its vote")
 	}
 }
 

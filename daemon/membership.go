@@ -42,6 +42,8 @@ type membership struct {
 	node      fsm.UUID
 	voteTime  time.Duration // 0 = stableTime and goneTime
 
+	governing chan struct{} // capacity 1: full while raft's members are changed, or a node is taken out
+
 	leaving atomic.Bool            // another node is to lead, and this one to be no member: nobody governs meanwhile
 	removed atomic.Bool            // the cluster does not believe this node's certificate, and said so
 	refusal atomic.Pointer[string] // why the cluster does not know of this run of the node yet; nil: it does
@@ -99,7 +101,7 @@ func (r raftNow) Status() raftnode.Status { return r.Load().raft.Status() }
 // newMembership makes one that has nothing yet.
 func (d *Daemon) newMembership() *membership {
 	m := &membership{log: d.log, node: fsm.UUID(d.identity.Node), opened: make(chan struct{}),
-		registered: make(chan struct{}), voteTime: d.voteTime}
+		governing: make(chan struct{}, 1), registered: make(chan struct{}), voteTime: d.voteTime}
 	m.ctx, m.cancel = context.WithCancel(d.ctx)
 	m.lateCtx, m.cancelLate = context.WithCancel(m.ctx)
 	m.links = nodeLinks{m: m, dial: d.dialNode, program: "node " + d.identity.Name, links: map[fsm.UUID]*nodeLink{}}
@@ -293,12 +295,13 @@ func worthAnother(err error) bool {
 	if errors.Is(err, errRemoved) {
 		return false
 	}
-	return errors.As(err, &elsewhere) || errors.Is(err, errNoAnswer) || errors.Is(err, raftnode.ErrLost)
+	return errors.As(err, &elsewhere) || errors.Is(err, errNoAnswer) || errors.Is(err, raftnode.ErrLost) ||
+		errors.Is(err, errTooFew)
 }
 
 // proposeOnce proposes here, or at the leader.
 func (m *membership) proposeOnce(ctx context.Context, raw []byte) (fsm.Result, uint64, error) {
-	result, index, err := m.raft.ProposeEncoded(ctx, slices.Clone(raw))
+	result, index, err := m.proposeHere(ctx, slices.Clone(raw))
 	var elsewhere *raftnode.NotLeaderError
 	if !errors.As(err, &elsewhere) {
 		return result, index, err

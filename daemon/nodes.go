@@ -157,7 +157,7 @@ func (d *Daemon) Propose(p frontdoor.Peer, command []byte) (wire.ProposeReply, e
 	}
 	ctx, cancel := context.WithTimeout(m.ctx, proposeTime)
 	defer cancel()
-	result, index, err := m.raft.ProposeEncoded(ctx, command)
+	result, index, err := m.proposeHere(ctx, command)
 	if leader, is := elsewhere(err); is {
 		return wire.ProposeReply{Leader: object.ID(leader)}, nil
 	}
@@ -435,19 +435,40 @@ func (m *membership) arrange() error {
 	ctx, cancel := context.WithTimeout(m.ctx, proposeTime)
 	defer cancel()
 	for {
-		var nodes []fsm.Node
-		if err := m.raft.Read(ctx, func(s *fsm.State) { nodes = s.Nodes() }); err != nil {
-			return err
-		}
-		if !slices.ContainsFunc(nodes, func(n fsm.Node) bool { return n.ID == m.node }) {
-			return nil // the node has just begun
-		}
-		changed, err := m.raft.SetMembers(ctx, m.voters(nodes))
+		changed, err := m.arrangeOne(ctx)
 		if err != nil || !changed {
 			return err
 		}
 	}
 }
+
+// arrangeOne makes one change, if one is due.
+func (m *membership) arrangeOne(ctx context.Context) (changed bool, err error) {
+	if err := m.beginGoverning(ctx); err != nil {
+		return false, err
+	}
+	defer m.endGoverning()
+	var nodes []fsm.Node
+	if err := m.raft.Read(ctx, func(s *fsm.State) { nodes = s.Nodes() }); err != nil {
+		return false, err
+	}
+	if !slices.ContainsFunc(nodes, func(n fsm.Node) bool { return n.ID == m.node }) {
+		return false, nil // the node has just begun
+	}
+	return m.raft.SetMembers(ctx, m.voters(nodes))
+}
+
+// beginGoverning waits until nobody else changes raft's members or takes a node out; endGoverning lets the next one.
+func (m *membership) beginGoverning(ctx context.Context) error {
+	select {
+	case m.governing <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: the cluster's members are being changed: %w", object.ErrTimeout, ctx.Err())
+	}
+}
+
+func (m *membership) endGoverning() { <-m.governing }
 
 // Times after which votes change hands, unless a test says otherwise.
 const (

@@ -135,6 +135,14 @@ func Stamp(raw []byte, at int64) error {
 	return nil
 }
 
+// TypeOf gives the type that an encoded command names; 0: it names none. Nothing else of it is looked at.
+func TypeOf(raw []byte) Type {
+	if len(raw) < 4 {
+		return 0
+	}
+	return Type(binary.LittleEndian.Uint16(raw[2:]))
+}
+
 // Envelope is a decoded command.
 type Envelope struct {
 	Type    Type

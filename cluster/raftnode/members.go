@@ -80,6 +80,22 @@ func (n *Node) GiveVote(ctx context.Context, to string) error {
 	return nil
 }
 
+// TakeVote has a member that is not this node vote no more, as the leader. It waits until that holds at a majority of
+// the voters that are left.
+func (n *Node) TakeVote(ctx context.Context, from string) error {
+	e, err := n.current()
+	if err != nil {
+		return err
+	}
+	_, err = await(ctx, n, func() (struct{}, error) {
+		if err := e.outcome(e.raft.DemoteVoter(raft.ServerID(from), 0, 0)); err != nil {
+			return struct{}{}, fmt.Errorf("take the vote of node %s: %w", from, e.proposalError(err))
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
 // HandOver has another member lead, which must be a voter. ErrBusy: it cannot.
 func (n *Node) HandOver(ctx context.Context, to string) error {
 	e, err := n.current()
