@@ -519,6 +519,7 @@ func (d *Daemon) openPool() error {
 		KernelTime:   d.cfg.KernelTime,
 		BuildTime:    d.cfg.BuildTime,
 		SessionBytes: uint64(max(d.cfg.SessionDevice, 0)), Objects: d.objectsOn,
+		GPUs: d.keeper.All, GPUMemory: d.keeper.Sample,
 		NoInPlace:    d.cfg.NoInPlace,
 		Devices:      choice,
 		ProbeTimeout: d.cfg.ProbeTimeout, StartTimeout: d.cfg.StartTimeout, Log: d.log,

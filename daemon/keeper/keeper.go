@@ -200,15 +200,24 @@ func (k *Keeper) end(p *process) (fate string) {
 	return fate
 }
 
-// Devices lists the GPUs. Errors: ErrUnsupported, ErrNoDevice.
-func (k *Keeper) Devices() ([]clwire.KeeperDevice, error) {
+// All lists the GPUs, offered or not. Errors: ErrUnsupported, ErrNoDevice.
+func (k *Keeper) All() ([]clwire.KeeperDevice, error) {
 	reply, fd, err := k.ask(nobody, &clwire.KeeperRequest{List: &clwire.KeeperList{}})
 	closeFD(fd)
 	if err != nil {
 		return nil, err
 	}
+	return reply.Devices, nil
+}
+
+// Devices lists the GPUs that are offered. Errors: as All's.
+func (k *Keeper) Devices() ([]clwire.KeeperDevice, error) {
+	all, err := k.All()
+	if err != nil {
+		return nil, err
+	}
 	var offered []clwire.KeeperDevice
-	for _, d := range reply.Devices {
+	for _, d := range all {
 		device, err := object.ParseDevice(d.UUID)
 		if err != nil {
 			return nil, fmt.Errorf("%w: the keeper's list: %w", object.ErrNoDevice, err)
@@ -238,6 +247,23 @@ func (k *Keeper) Allocate(who store.Asker, device object.Device, bytes uint64) (
 	if err := k.offered(device); err != nil {
 		return -1, 0, err
 	}
+	return k.allocate(who, device, bytes)
+}
+
+// Sample makes memory as Allocate does, of a GPU that may not be offered: for the daemon's own trial of a driver.
+func (k *Keeper) Sample(uuid string, bytes uint64) (*os.File, error) {
+	device, err := object.ParseDevice(uuid)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", object.ErrUnsupported, err)
+	}
+	fd, _, err := k.allocate(nobody, device, bytes)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "memory of a GPU"), nil
+}
+
+func (k *Keeper) allocate(who store.Asker, device object.Device, bytes uint64) (fd int, real uint64, err error) {
 	reply, fd, err := k.ask(who, &clwire.KeeperRequest{
 		Allocate: &clwire.KeeperAllocate{Device: device.String(), Bytes: bytes}})
 	if err == nil && (fd < 0 || reply.Bytes < bytes) {

@@ -105,6 +105,34 @@ func contents(t *testing.T, fd, n int) []byte {
 	return b
 }
 
+// A GPU that is not offered has no objects; the daemon itself asks about it, and has memory of it to try a driver with.
+func TestASampleOfAGPUThatIsNotOffered(t *testing.T) {
+	k := newKeeper(t, Options{Driver: fakecuda.Build(t), Offers: func(string) (bool, string) { return false, "chosen" }})
+	all, err := k.All()
+	if err != nil || len(all) == 0 {
+		t.Fatalf("all GPUs: %+v, %v", all, err)
+	}
+	if offered, err := k.Devices(); err != nil || len(offered) != 0 {
+		t.Errorf("those that are offered: %+v, %v", offered, err)
+	}
+	if _, _, err := k.Allocate(store.Asker{}, device(1), 2<<20); !errors.Is(err, object.ErrUnsupported) {
+		t.Errorf("memory for an object: %v", err)
+	}
+	memory, err := k.Sample(device(1).String(), 2<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer memory.Close()
+	if info, err := memory.Stat(); err != nil || info.Size() != 2<<20 {
+		t.Errorf("a sample of %d bytes: %v", info.Size(), err)
+	}
+	for _, uuid := range []string{"none", device(99).String()} {
+		if _, err := k.Sample(uuid, 2<<20); !errors.Is(err, object.ErrUnsupported) {
+			t.Errorf("a sample of GPU %s: %v", uuid, err)
+		}
+	}
+}
+
 func TestMemoryOfAGPU(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
 	t.Setenv("FAKE_CUDA_LOG", log)

@@ -69,6 +69,7 @@ func (p *Pool) probeOne(d Driver) ([]*Platform, DriverStatus) {
 		st.Devices += len(pl.Snapshot.Devices)
 	}
 	p.noteFallbacks(fallbacks)
+	p.computeModes(platforms)
 	p.boundImports(d, p.newest(), platforms)
 	log.WithField("platforms", st.Platforms).WithField("devices", st.Devices).Info("driver probed")
 	return platforms, st

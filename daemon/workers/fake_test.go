@@ -53,7 +53,7 @@ func fake(verb string, args []string) {
 	mode := strings.TrimSpace(string(raw))
 	if verb == "probe" {
 		if slices.Contains(args, "--import") {
-			fakeImport(mode)
+			fakeImport(mode, flags["--import"])
 		} else {
 			fakeProbe(mode)
 		}
@@ -62,9 +62,18 @@ func fake(verb string, args []string) {
 	fakeWorker(mode, flags["--cache"], flags["--only"])
 }
 
-func fakeImport(mode string) {
-	if mode == "gpus-that-die" {
+func fakeImport(mode, uuid string) {
+	memory := make([]byte, 32)
+	if n, _ := os.NewFile(4, "memory").ReadAt(memory, 0); string(memory[:n]) != uuid {
+		fmt.Fprintf(os.Stderr, "memory %q for %q\n", memory[:n], uuid)
+		os.Exit(1)
+	}
+	switch mode {
+	case "gpus-that-die":
 		os.Exit(128 + int(unix.SIGSEGV)) // as the first process of a PID namespace ends by it
+	case "gpus-that-talk":
+		fmt.Fprintln(os.Stderr, strings.Repeat("a long tale ", 30))
+		os.Exit(1)
 	}
 }
 

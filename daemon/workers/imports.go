@@ -2,12 +2,15 @@ package workers
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
+	"tendril/store/object"
 )
 
 // NVIDIA's OpenCL driver 580 ends the process that imports an allocation of 512 MiB or more on a host with two GPUs,
@@ -28,29 +31,72 @@ func importsMemory(d clwire.DeviceSnapshot) bool {
 }
 
 // boundImports has a process try whether a driver imports much memory, where that is in doubt, and bounds what its
-// devices import where it does not. A GPU without so much memory free is bounded, too.
+// devices import where it does not, or where no GPU has so much memory free.
 func (p *Pool) boundImports(d Driver, tenant string, platforms []*Platform) {
 	count := p.opts.gpus
 	if count == nil {
 		count = nvidiaGPUs
 	}
-	if !slices.ContainsFunc(platforms, func(pl *Platform) bool {
-		return slices.ContainsFunc(pl.Snapshot.Devices, importsMemory)
-	}) || count() < 2 {
-		return
-	}
-	_, err := p.runProbe(d, tenant, "--import")
-	if err == nil || p.ctx.Err() != nil {
-		return
-	}
+	var devices []*clwire.DeviceSnapshot
 	for _, pl := range platforms {
 		for i := range pl.Snapshot.Devices {
 			if importsMemory(pl.Snapshot.Devices[i]) {
-				pl.Snapshot.Devices[i].ImportMost = clwire.SmallImport
+				devices = append(devices, &pl.Snapshot.Devices[i])
 			}
 		}
 	}
-	p.noteFallbacks([]clwire.Fallback{{
-		What: "buffers that are objects of more than 510 MiB in the memory of a GPU, without a copy",
-		Why:  fmt.Sprintf("%s was tried with 512 MiB in a process of its own: %v", d.Library, err)}})
+	if len(devices) == 0 || p.opts.GPUMemory == nil || count() < 2 {
+		return
+	}
+	err := p.tryImport(d, tenant, devices)
+	if err == nil || p.ctx.Err() != nil {
+		return
+	}
+	for _, x := range devices {
+		x.ImportMost = clwire.SmallImport
+	}
+	p.noteFallbacks([]clwire.Fallback{{What: "objects of more than 510 MiB on a GPU as buffers, without a copy",
+		Why: fmt.Sprintf("%s does not import 512 MiB: %.*s", filepath.Base(d.Library), mostSaid, err)}})
+}
+
+// mostSaid bounds what `tendril status` says of a probe's end, in bytes.
+const mostSaid = 160
+
+// tryImport has a process import memory of the first of the devices on which there is some. nil, too, where there are
+// no objects on any.
+func (p *Pool) tryImport(d Driver, tenant string, devices []*clwire.DeviceSnapshot) (err error) {
+	for _, x := range devices {
+		memory, fault := p.opts.GPUMemory(x.UUID, clwire.LargeImport)
+		if fault == nil {
+			_, err = p.runProbe(d, tenant, memory, "--import", x.UUID)
+			memory.Close()
+			return err
+		}
+		if !errors.Is(fault, object.ErrUnsupported) {
+			err = fault
+		}
+	}
+	return err
+}
+
+// computeModes puts the compute modes of NVIDIA's GPUs into their snapshots, where CUDA says them: OpenCL has no word
+// for them.
+func (p *Pool) computeModes(platforms []*Platform) {
+	nvidia := func(pl *Platform) bool { return strings.Contains(pl.Name, "NVIDIA") }
+	if p.opts.GPUs == nil || !slices.ContainsFunc(platforms, nvidia) {
+		return
+	}
+	known, err := p.opts.GPUs()
+	if err != nil && !errors.Is(err, object.ErrUnsupported) {
+		p.opts.Log.WithError(err).Warn("the compute modes of GPUs are not known")
+	}
+	for _, pl := range platforms {
+		for i := range pl.Snapshot.Devices {
+			for _, d := range known {
+				if d.UUID == pl.Snapshot.Devices[i].UUID {
+					pl.Snapshot.Devices[i].Mode = d.Mode
+				}
+			}
+		}
+	}
 }

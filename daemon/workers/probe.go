@@ -27,15 +27,16 @@ const (
 // probe runs `tendril probe` on one driver, as a tenant's workers run. A driver that crashes, hangs or talks nonsense
 // is an error that says so.
 func (p *Pool) probe(d Driver, tenant string) ([]*Platform, []clwire.Fallback, error) {
-	raw, err := p.runProbe(d, tenant)
+	raw, err := p.runProbe(d, tenant, nil)
 	if err != nil {
 		return nil, nil, err
 	}
 	return parseProbe(p.opts.Node, d, raw)
 }
 
-// runProbe gives what a probe with these further arguments writes. One that does not end well is an error.
-func (p *Pool) runProbe(d Driver, tenant string, more ...string) ([]byte, error) {
+// runProbe gives what a probe with these further arguments writes. One that does not end well is an error. memory may
+// be nil, and stays the caller's.
+func (p *Pool) runProbe(d Driver, tenant string, memory *os.File, more ...string) ([]byte, error) {
 	u, cache, err := p.home(tenant)
 	if err != nil {
 		return nil, err
@@ -46,7 +47,8 @@ func (p *Pool) runProbe(d Driver, tenant string, more ...string) ([]byte, error)
 	}
 	defer r.Close()
 	argv := append(append(p.opts.argv("probe"), "--icd", d.ICD, "--cache", cache), more...)
-	c := command{tenant: tenant, argv: argv, env: workerEnv(cache, nil), user: u, limits: p.opts.Limits, extra: w}
+	c := command{tenant: tenant, argv: argv, env: workerEnv(cache, nil), user: u, limits: p.opts.Limits, extra: w,
+		memory: memory}
 	proc, err := p.launch(c, p.opts.Log.WithField("probe", d.ICD))
 	w.Close()
 	if err != nil {

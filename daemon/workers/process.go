@@ -52,9 +52,10 @@ type command struct {
 	user   user
 	limits Limits
 	extra  *os.File // becomes descriptor 3; stays the caller's
+	memory *os.File // becomes descriptor 4, where it is not nil; stays the caller's
 }
 
-// launch starts c. The process's descriptors: 0 /dev/null, 1 and 2 the daemon's log, 3 c.extra.
+// launch starts c. The process's descriptors: 0 /dev/null, 1 and 2 the daemon's log, 3 c.extra, 4 c.memory.
 func (p *Pool) launch(c command, log logrus.FieldLogger) (*process, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -65,7 +66,11 @@ func (p *Pool) launch(c command, log logrus.FieldLogger) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	started, g, err := p.spawnGrouped(c, []*os.File{null, outEnd, outEnd, c.extra})
+	files := []*os.File{null, outEnd, outEnd, c.extra}
+	if c.memory != nil {
+		files = append(files, c.memory)
+	}
+	started, g, err := p.spawnGrouped(c, files)
 	outEnd.Close()
 	if err != nil {
 		out.Close()

@@ -23,6 +23,7 @@
 package workers
 
 import (
+	"os"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -59,7 +60,12 @@ type Options struct {
 	SessionBytes uint64 // of each GPU's memory, that a session's driver takes; 0 = sessions are not admitted by it
 	// what objects have of a GPU's memory, in bytes, once those that nobody uses have made way for a tenant where that
 	// is more than most; nil: nothing. It may wait for the driver
-	Objects      func(tenant, uuid string, most uint64) (bytes uint64)
+	Objects func(tenant, uuid string, most uint64) (bytes uint64)
+	// what CUDA says of this node's GPUs; nil: nothing. It may wait for the driver
+	GPUs func() ([]clwire.KeeperDevice, error)
+	// new memory of a GPU, which the caller owns, to try its OpenCL driver with; nil: there is none. It may wait for
+	// the driver. Errors: object.ErrUnsupported (no object lies on that GPU), others
+	GPUMemory    func(uuid string, bytes uint64) (*os.File, error)
 	KernelTime   time.Duration // that one command may run on its device; 0 = no bound
 	BuildTime    time.Duration // that one build may take; 0 = no bound
 	NoInPlace    bool          // no device computes on shared memory, whatever it could

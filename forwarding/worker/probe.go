@@ -10,13 +10,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
-	"tendril/forwarding/cuda"
 	"tendril/forwarding/fixed"
 	"tendril/forwarding/opencl"
 )
@@ -42,13 +40,12 @@ func Probe(ctx context.Context, o Options) error {
 	if _, err := redirect(); err != nil { // drivers greet on standard output
 		return fmt.Errorf("standard output: %w", err)
 	}
-	if o.Import {
-		return tryImport(o.ICD, cudaDriver, clwire.LargeImport)
+	if o.Import != "" {
+		return tryImport(o.ICD, o.Import, o.Memory, clwire.LargeImport)
 	}
 	if r.Platforms, err = Snapshot(o.ICD, o.NoInPlace); err != nil {
 		return err
 	}
-	computeModes(r.Platforms, cudaDriver)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -58,36 +55,10 @@ func Probe(ctx context.Context, o Options) error {
 	return nil
 }
 
-// cudaDriver is what NVIDIA's OpenCL driver comes with: it knows compute modes, of which OpenCL has no word.
-const cudaDriver = "libcuda.so.1"
-
-// computeModes puts the compute modes of NVIDIA's GPUs into their snapshots, where the CUDA driver says them.
-func computeModes(platforms []clwire.PlatformSnapshot, driver string) {
-	nvidia := func(p clwire.PlatformSnapshot) bool {
-		return bytes.Contains(p.Info[cl.PLATFORM_NAME], []byte("NVIDIA"))
-	}
-	if !slices.ContainsFunc(platforms, nvidia) {
-		return
-	}
-	library, err := cuda.Open(driver)
-	if err != nil {
-		return
-	}
-	known, _ := library.Devices() // those that it described before an error
-	for _, p := range platforms {
-		for i := range p.Devices {
-			for _, d := range known {
-				if hex.EncodeToString(d.UUID[:]) == p.Devices[i].UUID {
-					p.Devices[i].Mode = clwire.ComputeModeOf(int(d.Mode))
-				}
-			}
-		}
-	}
-}
-
-// tryImport has CUDA make so many bytes of a GPU's memory, and the OpenCL driver read some of it as a buffer. NVIDIA's
-// driver 580 ends the process at that, from 512 MiB on, on hosts with two GPUs.
-func tryImport(icd, driver string, size uint64) error {
+// tryImport has the driver make a buffer of so many bytes of a GPU's memory and read some of it. NVIDIA's driver 580
+// ends the process at that, from 512 MiB on, on hosts with two GPUs. The keeper made the memory, as it does a worker's:
+// CUDA does not start in the sandbox, where it can neither name its threads in /proc nor listen on a socket.
+func tryImport(icd, uuid string, memory *os.File, size uint64) error {
 	lib, err := opencl.Open(icd)
 	if err != nil {
 		return err
@@ -102,21 +73,19 @@ func tryImport(icd, driver string, size uint64) error {
 			return err
 		}
 		for _, d := range devices {
+			if own, _ := d.Info(cl.DEVICE_UUID_KHR); hex.EncodeToString(own) != uuid {
+				continue
+			}
 			if extensions, _ := d.Info(cl.DEVICE_EXTENSIONS); bytes.Contains(extensions, []byte(externalMemory)) {
-				return tryImportOn(p, d, driver, size)
+				return tryImportOn(p, d, memory, size)
 			}
 		}
 	}
-	return fmt.Errorf("no device of %s imports memory", icd)
+	return fmt.Errorf("%s has no GPU %s that imports memory", icd, uuid)
 }
 
 // tryImportOn is tryImport on one device. What it makes ends with the process.
-func tryImportOn(p opencl.Platform, d opencl.Device, driver string, size uint64) error {
-	uuid, _ := d.Info(cl.DEVICE_UUID_KHR)
-	fd, err := exported(driver, uuid, size)
-	if err != nil {
-		return err
-	}
+func tryImportOn(p opencl.Platform, d opencl.Device, memory *os.File, size uint64) error {
 	c, s := p.CreateContext([]opencl.Device{d})
 	if s != cl.SUCCESS {
 		return s.Err("clCreateContext")
@@ -124,6 +93,10 @@ func tryImportOn(p opencl.Platform, d opencl.Device, driver string, size uint64)
 	q, s := c.CreateQueue(d, 0)
 	if s != cl.SUCCESS {
 		return s.Err("clCreateCommandQueue")
+	}
+	fd, err := unix.FcntlInt(memory.Fd(), unix.F_DUPFD_CLOEXEC, 3) // the driver's own
+	if err != nil {
+		return fmt.Errorf("duplicate the memory's descriptor: %w", err)
 	}
 	m, s := c.ImportBuffer(d, cl.MEM_READ_WRITE, size, fd)
 	if s != cl.SUCCESS {
@@ -135,33 +108,6 @@ func tryImportOn(p opencl.Platform, d opencl.Device, driver string, size uint64)
 		return s.Err("clEnqueueReadBuffer")
 	}
 	return q.Finish().Err("clFinish")
-}
-
-// exported makes memory of a GPU and gives its descriptor.
-func exported(driver string, uuid []byte, size uint64) (fd int, err error) {
-	library, err := cuda.Open(driver)
-	if err != nil {
-		return -1, err
-	}
-	list, err := library.Devices()
-	if err != nil {
-		return -1, err
-	}
-	for _, d := range list {
-		if !bytes.Equal(d.UUID[:], uuid) {
-			continue
-		}
-		c, err := library.Context(d)
-		if err != nil {
-			return -1, err
-		}
-		memory, err := c.Create(size)
-		if err != nil {
-			return -1, err
-		}
-		return memory.Export()
-	}
-	return -1, fmt.Errorf("CUDA shows no GPU %x", uuid)
 }
 
 // Snapshot loads a driver into this process and describes its platforms. noInPlace: no device computes on segments,

@@ -5,60 +5,31 @@ package worker
 import (
 	"bytes"
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
-	"tendril/forwarding/cuda/fakecuda"
 )
 
-// TestComputeModesOfNVIDIA: a probe of NVIDIA's driver asks CUDA which GPUs are not for every process; of other
-// drivers, and without CUDA, it says nothing.
-func TestComputeModesOfNVIDIA(t *testing.T) {
-	t.Setenv("FAKE_CUDA_MODE", "3")
-	driver := fakecuda.Build(t)
-	for name, want := range map[string]clwire.ComputeMode{"NVIDIA CUDA": clwire.ComputeExclusive, "other": ""} {
-		list := []clwire.PlatformSnapshot{{Info: map[uint32][]byte{cl.PLATFORM_NAME: []byte(name)},
-			Devices: []clwire.DeviceSnapshot{{UUID: strings.Repeat("fa", 15) + "01"}, {UUID: strings.Repeat("fb", 16)}}}}
-		computeModes(list, "/no/such/driver")
-		if list[0].Devices[0].Mode != "" {
-			t.Errorf("%s without CUDA: %+v", name, list[0].Devices)
-		}
-		computeModes(list, driver)
-		if d := list[0].Devices; d[0].Mode != want || d[1].Mode != "" {
-			t.Errorf("%s: %+v", name, d)
-		}
-	}
-}
-
-// TestTryImport: the test's driver imports nothing, and says so. The memory that a driver is tried with is of the GPU
-// that is named.
+// TestTryImport: a driver that imports no memory, or has not the GPU that is named, is an error that says so.
 func TestTryImport(t *testing.T) {
-	driver := fakecuda.Build(t)
-	err := tryImport(driverFile(t), driver, 1<<20)
-	if err == nil || !strings.Contains(err.Error(), "imports memory") {
-		t.Errorf("a driver that imports none: %v", err)
-	}
-	uuid := bytes.Repeat([]byte{0xfa}, 16)
-	uuid[15] = 1
-	fd, err := exported(driver, uuid, 2<<20)
+	memory, err := os.Create(filepath.Join(t.TempDir(), "memory"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || st.Size != 2<<20 {
-		t.Errorf("a descriptor of %d bytes: %v", st.Size, err)
+	defer memory.Close()
+	icd := driverFile(t)
+	for _, uuid := range []string{strings.Repeat("fa", 16), ""} {
+		if err := tryImport(icd, uuid, memory, 1<<20); err == nil || !strings.Contains(err.Error(), "imports memory") {
+			t.Errorf("GPU %q: %v", uuid, err)
+		}
 	}
-	if _, err := exported(driver, bytes.Repeat([]byte{0xfb}, 16), 2<<20); err == nil {
-		t.Error("memory of a GPU that there is not")
-	}
-	if _, err := exported(driver, uuid, 1<<40); err == nil {
-		t.Error("more memory than there is")
+	o := Options{ICD: icd, CacheDir: t.TempDir(), Control: memory, Import: "x"}
+	if err := o.Validate(); err == nil {
+		t.Error("a GPU without its memory")
 	}
 }
 

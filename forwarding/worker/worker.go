@@ -11,7 +11,8 @@ type Options struct {
 	Platform  int      // index of the platform inside that driver
 	CacheDir  string   // the only directory it may write; kernel caches live there
 	Only      []int    // places in the driver's list of the devices that there are; nil: all
-	Import    bool     // of a probe: it has the driver import memory of a GPU, which it may not survive
+	Import    string   // of a probe: UUID of a GPU, whose Memory it has the driver import; it may not survive that
+	Memory    *os.File // clwire.LargeImport bytes of that GPU, or nil
 	NoInPlace bool     // no device computes on segments, whatever it could; each queue has a submitting thread
 	Control   *os.File // worker: SOCK_SEQPACKET to the daemon. Probe: a pipe for the ProbeResult
 }
@@ -27,6 +28,9 @@ func (o *Options) Validate() error {
 	}
 	if o.Platform < 0 {
 		errs = append(errs, errors.New("the platform's index is negative (--platform N)"))
+	}
+	if (o.Import == "") != (o.Memory == nil) {
+		errs = append(errs, errors.New("a GPU to import memory of and its memory go together (--import UUID)"))
 	}
 	if o.Control == nil {
 		errs = append(errs, errors.New("no control descriptor"))

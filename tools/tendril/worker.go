@@ -15,6 +15,9 @@ import (
 // controlFD is where the daemon puts a worker's control socket and a probe's pipe (forwarding/clwire/PROTOCOL.md).
 const controlFD = 3
 
+// memoryFD is where the daemon puts the memory that a probe's driver is to import.
+const memoryFD = 4
+
 // workerFlags are the flags of the verbs that only the daemon uses.
 func workerFlags(cmd *cobra.Command) *worker.Options {
 	o := &worker.Options{}
@@ -57,10 +60,13 @@ func guardVerb() *cobra.Command {
 func probeVerb() *cobra.Command {
 	cmd := &cobra.Command{Use: "probe", Short: "Say what one driver has", Hidden: true, Args: cobra.NoArgs}
 	o := workerFlags(cmd)
-	cmd.Flags().BoolVar(&o.Import, "import", false, "have it import much memory of a GPU, which it may not survive")
+	cmd.Flags().StringVar(&o.Import, "import", "", "UUID of the GPU whose memory it is to import, which it may not survive")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if o.Control, err = control(); err != nil {
 			return err
+		}
+		if o.Import != "" {
+			o.Memory = os.NewFile(memoryFD, "memory") // it stays open in the sandbox's second stage
 		}
 		return worker.Probe(cmd.Context(), *o)
 	}
