@@ -11,6 +11,9 @@ Each array of 1 MiB or more has an object of its own, which takes a multiple of 
 the time of a request. Smaller ones are the driver's own memory, and so is what the store does not give: put copies
 those. It also copies a part of an array, and an array that was put before. Freeing waits for the GPU.
 
+PyTorch keeps the workspaces of cuBLAS there (32 MiB for each thread that multiplied, on an H100) until
+torch._C._cuda_clearCublasWorkspaces().
+
 The library libtendril_cuda.so does it, for PyTorch may allocate where Python's lock is another thread's. It comes with
 `make build` and `make install`, not with the wheel. TENDRIL_CUDA_LIBRARY names another place.
 """

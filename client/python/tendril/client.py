@@ -690,7 +690,10 @@ class Client:
                 if isinstance(got, (Full, Quota, Unsupported)) and not isinstance(got, Limit):
                     got = self.get(key)
                 if isinstance(got, BaseException):
-                    raise got  # the objects in found are released with it
+                    try:
+                        raise got
+                    finally:
+                        del got  # its traceback has this frame: the objects in found are released with it
                 found.append(got)
         return found
 

@@ -21,7 +21,7 @@ import struct
 import sys
 import threading
 import time
-from typing import Any, Callable, Deque, Dict, List, Optional, Set, TypeVar
+from typing import Any, Callable, Deque, Dict, List, NoReturn, Optional, Set, TypeVar
 
 from . import memory, pages, tidy, wire
 from .errors import Disconnected, Full, Invalid, Permission, Protocol, TendrilError, from_code
@@ -79,6 +79,16 @@ class Pending:
         self.done = False
         self.value: Any = None
         self.error: Optional[BaseException] = None
+
+    def fail(self, whole: bool) -> NoReturn:
+        """Raises the error. The request does not keep it: its traceback has the frames that have the request, and what
+        else is in those, such as an object in the memory of a GPU, would stay until a garbage collection.
+        """
+        error, self.error = self.error or Disconnected("the request has failed before"), None
+        try:
+            raise error if whole else _unsent(error)
+        finally:
+            del error
 
 
 class Hold:
@@ -302,7 +312,7 @@ class Connection:
                 self._flush_ended()
         self._begin_to_tidy()
         if p.error is not None:
-            raise p.error if whole else _unsent(p.error)
+            p.fail(whole)
         value: _T = p.value
         return value
 

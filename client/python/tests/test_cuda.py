@@ -11,9 +11,10 @@ import sys
 import tempfile
 import threading
 import unittest
+import weakref
 
 import tendril
-from tendril import cuda, dlpack, layouts
+from tendril import connection, cuda, dlpack, layouts
 
 from .fake import FakeDaemon, descriptors, frame
 from .test_daemon import MISSING, WithDaemon
@@ -495,6 +496,23 @@ class Interfaces(WithGPUs):
         self.assertGreater(failed, 7)
         self.assertEqual(sorted(lost)[:-1], [0] * (len(lost) - 1), lost)  # all but what one call was to give back
         self.store.delete("firm")
+
+    def test_memory_goes_without_a_garbage_collection(self):
+        self.gpu_object(b"dropped", "dropped")
+        gc.collect()
+        gc.disable()
+        self.addCleanup(gc.enable)
+        for key in ("none", "dropped"):
+            try:
+                o = self.store.get(key)  # the daemon refuses GET first
+                gone = weakref.ref(o)
+                del o
+                self.assertIsNone(gone())
+            except tendril.NotFound:
+                self.assertEqual(key, "none")
+        with self.assertRaises(tendril.NotFound):
+            self.store.get_many(["none"])
+        self.assertEqual([x for x in gc.get_objects() if isinstance(x, connection.Pending)], [])
 
     def test_a_forked_child(self):
         o = self.gpu_object(b"parents")
