@@ -241,6 +241,10 @@ func (d *Daemon) Publish(p frontdoor.Peer, id object.ID, name string, replace bo
 	if err := d.mayPublish(p.Tenant, name, id, info.SizeBytes); err != nil {
 		return 0, err
 	}
+	meta, err := d.store.Meta(id)
+	if err != nil {
+		return 0, err
+	}
 	if !d.published.follower.Add(id) {
 		return 0, fmt.Errorf("%w: object %s was deleted while it was being published", object.ErrNotFound, id)
 	}
@@ -250,7 +254,7 @@ func (d *Daemon) Publish(p frontdoor.Peer, id object.ID, name string, replace bo
 	}
 	result, err := d.proposeOwn(&fsm.Publish{Replace: replace, Object: fsm.Object{
 		ID: fsm.UUID(id), Tenant: p.Tenant, Name: name, Kind: uint8(info.Kind), Class: uint8(info.Class),
-		SizeBytes: info.SizeBytes, Meta: info.Meta,
+		SizeBytes: info.SizeBytes, Meta: meta,
 		Replicas: []fsm.Replica{d.ownReplica()},
 	}})
 	if err == nil {

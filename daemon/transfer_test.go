@@ -132,6 +132,24 @@ func noise(seed uint64, n int) []byte {
 	return b
 }
 
+// TestMetadataGoesToOtherNodesAsItIs: it is opaque, and may be no JSON, or as long as it can be.
+func TestMetadataGoesToOtherNodesAsItIs(t *testing.T) {
+	x := newCluster(t, 2, nil)
+	for i, meta := range [][]byte{{1, 2, 3, 255, 0}, []byte(` { "a" :1 } `), noise(9, object.MaxMetaBytes), {}} {
+		name := fmt.Sprint("meta", i)
+		x.put(0, name, noise(1, 5000), client.CreateOptions{Meta: meta})
+		x.share()
+		obj, err := x.conns[1].GetByName(context.Background(), name, 0)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if !bytes.Equal(obj.Meta(), meta) {
+			t.Errorf("%s: %.40q at the other node, not %.40q", name, obj.Meta(), meta)
+		}
+		obj.Release()
+	}
+}
+
 func TestGetFromAnotherNode(t *testing.T) {
 	x := newCluster(t, 2, nil)
 	for _, size := range []int{0, 1, 4096, 70_000, 3<<20 + 17} {

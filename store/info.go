@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"maps"
 	"math"
 	"runtime"
@@ -181,6 +182,18 @@ func (c *Conn) Stat(id object.ID, name string) (object.Info, error) {
 	c.s.mu.Unlock()
 	make(slotRefs).add(c.s, x)
 	return x[0].describe(), nil
+}
+
+// Meta gives a sealed object's metadata as its creator gave it, where Stat shows it as JSON. It is immutable. Error:
+// object.ErrNotFound.
+func (s *Store) Meta(id object.ID) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.objects[id]
+	if e == nil {
+		return nil, fmt.Errorf("%w: no object %s", object.ErrNotFound, id)
+	}
+	return e.meta, nil
 }
 
 // sight is what a look at an object under the lock found: its description, but for what can be made without the lock of
