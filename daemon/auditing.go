@@ -17,6 +17,8 @@ import (
 	"tendril/cluster/pki"
 	"tendril/daemon/audit"
 	"tendril/daemon/frontdoor"
+	"tendril/daemon/leases"
+	"tendril/forwarding/clwire"
 	"tendril/ipc/wire"
 	"tendril/store/object"
 )
@@ -124,6 +126,35 @@ func (d *Daemon) auditBy(p frontdoor.Peer, what, tenant, of string, err error) {
 		e.Who = fmt.Sprintf("%s, certificate %s", p.Subject, p.Serial)
 	}
 	d.record(e, p.Admin, err)
+}
+
+// auditLease records a lease that a session asked for: one that began, with its devices at all nodes, one that it
+// joined, or why there is none. That devices are taken is not recorded: who waits asks again and again.
+func (d *Daemon) auditLease(p frontdoor.Peer, asked *clwire.LeaseOptions, l *leases.Lease, err error) {
+	what := "lease.take"
+	if asked != nil && asked.Token != "" {
+		what = "lease.join"
+	}
+	switch {
+	case asked == nil || errors.Is(err, object.ErrBusy):
+	case err != nil:
+		d.auditBy(p, what, p.Tenant, "", err)
+	case what == "lease.join":
+		d.auditBy(p, what, p.Tenant, d.leaseName(l), nil)
+	default:
+		of := append([]string{d.leaseName(l)}, l.Devices...)
+		for _, x := range d.leasesOver() {
+			if x.ID == l.ID {
+				of = append(of[:1], x.Devices...)
+			}
+		}
+		d.auditBy(p, what, p.Tenant, strings.Join(of, " "), nil)
+	}
+}
+
+// leaseName is a lease as tendril leases names it: its id, or NODE/NUMBER where it is of this node alone.
+func (d *Daemon) leaseName(l *leases.Lease) string {
+	return cmp.Or(l.ID, fmt.Sprintf("%s/%d", d.identity.Name, l.Number))
 }
 
 // auditStranger records what somebody asked for who showed a token, which need not be a good one.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"tendril/cluster/pki"
 	"tendril/daemon/audit"
 	"tendril/daemon/frontdoor"
+	"tendril/forwarding/clwire"
 	"tendril/ipc/wire"
 	"tendril/store/object"
 	"tendril/tools/e2e/await"
@@ -185,4 +187,45 @@ func TestRefusalsAreASeriesOfTheirOwn(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
+}
+
+// A line names what it is about: a lease, with its devices at all nodes, where it begins and where it is joined; why
+// there is none; and a certificate only where one was named.
+func TestAuditNamesWhatItIsAbout(t *testing.T) {
+	w := newNetwork(t)
+	w.devices = 2
+	x := w.cluster(3)
+	answered(t, x)
+	ann, err := leaseAt(t, x.all[0], clwire.LeaseOptions{Nodes: true, Count: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ann.close()
+	if _, err := leaseAt(t, x.all[0], clwire.LeaseOptions{Nodes: true, Count: 7}); !errors.Is(err, object.ErrNoDevice) {
+		t.Fatalf("more devices than there are: %v", err)
+	}
+	_, err = x.conns[0].RevokeCertificates(client.CertificateChoice{Tenant: "lab"}, "")
+	if !errors.Is(err, object.ErrNotFound) {
+		t.Fatalf("no such certificate: %v", err)
+	}
+	lease := allLeasesAt(t, x.all[0])[0]
+	devices := slices.Sorted(slices.Values(lease.Devices))
+	await.Until(t, "the leases are written", func() bool {
+		var began, joined, refused, revoked bool
+		pages, _ := auditAt(t, x.conns[0], client.AuditQuery{})
+		for _, e := range pages[0].Events {
+			of := strings.Fields(e.Of)
+			switch {
+			case e.What == "lease.take" && e.Error == "":
+				began = of[0] == lease.ID && slices.Equal(slices.Sorted(slices.Values(of[1:])), devices)
+			case e.What == "lease.take":
+				refused = e.Of == ""
+			case e.What == "lease.join":
+				joined = e.Of == lease.ID
+			case e.What == "certificate.revoke":
+				revoked = e.Of == ""
+			}
+		}
+		return began && joined && refused && revoked
+	})
 }

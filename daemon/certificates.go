@@ -69,7 +69,11 @@ const maxReason = 200
 func (d *Daemon) RevokeCertificates(p frontdoor.Peer, m wire.RevokeCertificatesRequest) (revoked uint64,
 	err error) {
 	defer func() {
-		d.auditBy(p, "certificate.revoke", m.Tenant, strings.TrimSpace(m.Serial.String()+" "+m.Node), err)
+		of := m.Node
+		if m.Serial != (object.ID{}) {
+			of = strings.TrimSpace(m.Serial.String() + " " + of)
+		}
+		d.auditBy(p, "certificate.revoke", m.Tenant, of, err)
 	}()
 	if err := d.sameRelease(); err != nil {
 		return 0, err

@@ -559,8 +559,8 @@ func (d *Daemon) protect() error {
 	}
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(strconv.Itoa(daemonScore)), 0); err != nil {
 		d.startFallbacks = append(d.startFallbacks, clwire.Fallback{
-			What: "the daemon as the last to end when memory is short",
-			Why:  err.Error() + " (systemd: OOMScoreAdjust=-900); its workers are the first in any case",
+			What: "protection of the daemon when memory runs out",
+			Why:  err.Error() + " (systemd: OOMScoreAdjust=-900); the kernel ends its workers first in any case",
 		})
 	}
 	return nil

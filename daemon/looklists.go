@@ -87,8 +87,8 @@ func (l *look) Links(v inspect.Viewer) ([]inspect.Link, error) {
 	return append(list, mine(l, v, own, func(x inspect.Link) string { return x.Tenant })...), nil
 }
 
-// onlyTCP is why no link to another machine uses something better: there is nothing else.
-const onlyTCP = "the other end is another machine: this version knows TCP alone, and no RDMA"
+// onlyTCP is why no link to another node or program elsewhere uses something better: there is nothing else.
+const onlyTCP = "links between nodes use TCP; RDMA is not supported"
 
 // nodeLinks are those that this node's objects and requests take to the others.
 func (l *look) nodeLinks() (list []inspect.Link) {

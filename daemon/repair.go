@@ -416,9 +416,9 @@ func (d *Daemon) canSpare(o fsm.Object, nodes []fsm.Node, from fsm.Replica) erro
 		}
 	}
 	if wanted := max(1, int(o.Wanted)); others < min(wanted, there) {
-		return fmt.Errorf("%w: %q has a replica there, and is to have %d, of which %d can be reached without the one that "+
-			"goes: name a node that has none, or lower the number with tendril replicate --replicas",
-			object.ErrInvalid, o.Name, wanted, others)
+		return fmt.Errorf("%w: that node has a replica of %q already, and a move would leave %d of the %d it is to have: "+
+			"name a node without one, or lower the number with tendril replicate --replicas",
+			object.ErrInvalid, o.Name, others, wanted)
 	}
 	return nil
 }

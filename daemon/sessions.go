@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -218,11 +217,9 @@ func (d *Daemon) OpenSession(p frontdoor.Peer, library string, options []byte) (
 		return 0, nil, err
 	}
 	lease, err := d.lease(p, &o, platforms)
+	d.auditLease(p, o.Lease, lease, err)
 	if err != nil {
 		return 0, nil, err
-	}
-	if lease != nil {
-		d.auditBy(p, "lease.take", p.Tenant, strings.Join(lease.Devices, " "), nil)
 	}
 	platforms, shown := d.visible(lease, platforms)
 	snap, err := json.Marshal(shown)
@@ -278,7 +275,7 @@ func (d *Daemon) CloseSession(id uint64) {
 	d.leases.Leave(id)
 	d.leases.Drop(s.lease)
 	if s.lease != nil {
-		d.auditBy(s.peer, "lease.leave", s.peer.Tenant, strings.Join(s.lease.Devices, " "), nil)
+		d.auditBy(s.peer, "lease.leave", s.peer.Tenant, d.leaseName(s.lease), nil)
 	}
 	if s.lease != nil && s.lease.ID != "" {
 		d.wishes.look()

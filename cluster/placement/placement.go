@@ -19,6 +19,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dustin/go-humanize"
+
 	"tendril/store/object"
 )
 
@@ -124,8 +126,7 @@ func target(o Object, n *Node, p Policy) Choice {
 		return c
 	case !hasRoom(n, o.SizeBytes):
 		c.Full = true
-		c.Why = fmt.Sprintf("no room: %d of %d bytes are free, and an eighth is to stay free", n.FreeBytes,
-			n.CapacityBytes)
+		c.Why = fmt.Sprintf("no room: %s, and an eighth is to stay free", freeText(n))
 		return c
 	}
 	c.OK, c.hash = true, weighted(o.ID, n.ID, 1)
@@ -155,7 +156,7 @@ func freeText(n *Node) string {
 	if n.CapacityBytes == 0 {
 		return "its free memory is not known"
 	}
-	return fmt.Sprintf("%d of %d bytes are free", n.FreeBytes, n.CapacityBytes)
+	return fmt.Sprintf("%s of %s are free", humanize.IBytes(n.FreeBytes), humanize.IBytes(n.CapacityBytes))
 }
 
 func nearText(n *Node, p Policy) string {
@@ -165,7 +166,7 @@ func nearText(n *Node, p Policy) string {
 	case n.Latency == 0:
 		return "near: the way to it was not measured"
 	}
-	return fmt.Sprintf("near: %v away", n.Latency)
+	return fmt.Sprintf("near: %v away", n.Latency.Round(time.Microsecond))
 }
 
 func boolRank(better bool) int {

@@ -65,6 +65,9 @@ func TestTargetsByPolicy(t *testing.T) {
 		if c.Why == "" {
 			t.Errorf("%s: no reason", c.Name)
 		}
+		if c.Name == "n1" && c.Why != "spread: 900 MiB of 1.0 GiB are free" {
+			t.Errorf("%s: %s", c.Name, c.Why)
+		}
 		if c.Full != (c.Name == "n3") {
 			t.Errorf("%s: full is %v: %s", c.Name, c.Full, c.Why)
 		}

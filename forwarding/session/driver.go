@@ -379,7 +379,7 @@ func (d *Driver) showLocked(control node.Control, keeps bool, snapshot *clwire.S
 		}
 	}
 	if len(choices) == 0 && snapshot.Leased > 0 {
-		return fmt.Errorf("others have devices of this node for themselves alone, %d of them, and no other one will do; see: tendril leases; to wait for one: tendril run --lease 1 --wait",
+		return fmt.Errorf("all devices of this node that would do are leased or waited for (%d); see: tendril leases; to wait for one: tendril run --lease 1 --wait",
 			snapshot.Leased)
 	}
 	if len(snapshot.Platforms) > 0 && len(choices) == 0 {

@@ -28,7 +28,7 @@ var modules = map[string][]string{
 	"github.com/jgillich/go-opencl":    {"tools/demo", "tools/e2e", "tools/difftest"},
 	"github.com/spf13/":                {"tools", "daemon"},
 	"github.com/knadh/koanf":           {"daemon"},
-	"github.com/dustin/go-humanize":    {"tools", "daemon", "forwarding/session"}, // sizes as people write them
+	"github.com/dustin/go-humanize":    {"tools", "daemon", "forwarding/session", "cluster/placement"}, // sizes as people write them
 	"github.com/hashicorp/":            {"cluster/raftnode"},
 	"github.com/valyala/fasthttp":      {"daemon/inspect"},
 	"github.com/klauspost/compress/s2": {"forwarding/link"}, // payload on slow links

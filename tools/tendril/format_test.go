@@ -1,6 +1,10 @@
 package main
 
-import "testing"
+import (
+	"testing"
+
+	"tendril/daemon"
+)
 
 // What a terminal acts on or hides is shown, so that no name looks like another one, or alters what stands around it.
 func TestPlain(t *testing.T) {
@@ -25,5 +29,13 @@ func TestPlain(t *testing.T) {
 	}
 	if got := plainLines("a\u202e\nb"); got != `a\u202e`+"\nb" {
 		t.Errorf("lines: %q", got)
+	}
+}
+
+func TestSettingsWithoutALimit(t *testing.T) {
+	for _, key := range []string{"kernel-time", "build-time", "lease-time"} {
+		if got := settingText(daemon.Shown{Key: key, Value: "0s"}); got != "no limit" {
+			t.Errorf("%s: %s", key, got)
+		}
 	}
 }

@@ -29,7 +29,7 @@ func (c *cli) placeVerb() *cobra.Command {
 			return c.place(cmd.Context(), conn, args[0], policy, explain)
 		})(cmd, args)
 	}
-	cmd.Flags().StringVar(&policy, "policy", "", "spread, pack or `near NODE`")
+	cmd.Flags().StringVar(&policy, "policy", "", "the `POLICY`: spread, pack or 'near NODE'")
 	cmd.Flags().BoolVar(&explain, "explain", false, "list every node with the reason for its rank")
 	return c.jsonFlag(cmd)
 }

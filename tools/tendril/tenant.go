@@ -69,7 +69,7 @@ func (c *cli) changeTenant(m wire.ChangeTenantRequest) error {
 	}
 	defer conn.Close()
 	if err := conn.ChangeTenant(m); err != nil {
-		return hinted{err, "See which there are with: tendril tenant ls"}
+		return hinted{err, "See which there are with: tendril tenant ls    Nodes: tendril cluster status"}
 	}
 	if !c.json {
 		return nil

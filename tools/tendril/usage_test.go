@@ -29,6 +29,7 @@ func TestWhatIsMistyped(t *testing.T) {
 		{2, []string{`session has no command "kil": did you mean kill?`}, []string{"session", "kil", "3"}},
 		{2, []string{`token has no command "zzz": it has create, ls, revoke`}, []string{"token", "zzz"}},
 		{0, []string{"Available Commands"}, []string{"session"}},
+		{0, []string{"--policy POLICY   the POLICY: spread, pack or 'near NODE'"}, []string{"place", "--help"}},
 		{2, []string{"stat needs NAME|ID", "Usage: tendril stat NAME|ID"}, []string{"stat"}},
 		{2, []string{`stat takes NAME|ID, got ["a" "b"]`}, []string{"stat", "a", "b"}},
 		{2, []string{`status takes no arguments, got ["x"]`}, []string{"status", "x"}},

@@ -14,6 +14,8 @@ const columns = {
 };
 let nodes = [], devices = [];
 const nodeName = id => nodes.find(n => n.id === id)?.name || short(id);
+// What a node keeps for others, such as replicas that it is being sent, is its own tenant's.
+const tenantName = tenant => tenant.startsWith("node:") ? "node " + nodeName(tenant.slice(5)) : tenant;
 const deviceName = id => devices.find(d => d.uuid === id)?.name || short(id);
 
 // Objects: a page at a time; places has the beginnings of the pages before this one.

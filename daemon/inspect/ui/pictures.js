@@ -12,7 +12,7 @@ const nodeBox = (svg, n, devices, x, y, wide) => {
     drawn("text", { x: 12, y: 41, class: "dim" }, (n.self ? "this node, " : "") + (n.leader ? "leader" : n.voter ? "voter" : "member") + (n.up === false ? ", does not answer" : "")));
   own.slice(0, 3).forEach((d, i) => g.append(
     drawn("rect", { x: 12, y: 50 + 18 * i, width: 8, height: 8, class: d.type === "gpu" ? "gpu" : "cpu" }),
-    drawn("text", { x: 26, y: 58 + 18 * i, class: "dim" }, clip(d.name, 24) + ", " + bytes(d.memory_bytes) + (i === 2 && own.length > 3 ? " and " + (own.length - 3) + " more" : ""))));
+    drawn("text", { x: 26, y: 58 + 18 * i, class: "dim" }, clip(d.name, 20) + ", " + bytes(d.memory_bytes) + (i === 2 && own.length > 3 ? " and " + (own.length - 3) + " more" : ""))));
   svg.append(g);
   return tall;
 };
@@ -128,7 +128,7 @@ const past = h => {
   const named = (name, by) => h.series.filter(s => s.name === name && (s.by || "") === (by || ""));
   const plain = (name, i) => named(name).map(s => ({ label: "", values: s.values, cls: "hue-" + i }));
   const kinds = named("memory_bytes", "kind").map((s, i) => ({ label: s.label, values: s.values, cls: "hue-" + i }));
-  const tenants = named("charged_bytes", "tenant").slice(0, hues).map(s => ({ label: s.label, values: s.values, cls: "hue-" + hue(s.label) }));
+  const tenants = named("charged_bytes", "tenant").slice(0, hues).map(s => ({ label: tenantName(s.label), values: s.values, cls: "hue-" + hue(s.label) }));
   return [
     chart("Memory by kind", "bytes", h.times, kinds, true), chart("Memory by tenant", "bytes", h.times, tenants, true),
     chart("Objects", "", h.times, plain("objects", 0)), chart("Requests a second", "", h.times, plain("requests_per_second", 1)),
