@@ -9,6 +9,8 @@ import sys
 import tempfile
 import unittest
 
+import tendril
+
 from .test_daemon import WithDaemon
 
 PAGE = os.environ.get("PYTHON_PAGE") or os.path.join(os.path.dirname(__file__), "..", "..", "..", "docs", "PYTHON.md")
@@ -68,8 +70,11 @@ class Page(WithDaemon):
                 continue
             program.append(source + '\nprint("-- end of cell", flush=True)')
             prints.append(printed)
-        with tempfile.TemporaryDirectory() as folder:
-            got = self.run_program(folder, "\n".join(program)).split("-- end of cell\n")
+        with tendril.connect(self.daemon.socket) as mine:
+            mine["mine"] = b"x"
+            with tempfile.TemporaryDirectory() as folder:
+                got = self.run_program(folder, "\n".join(program)).split("-- end of cell\n")
+            self.assertEqual([o.name for o in mine.list()], ["mine"], "it deletes what it has made, and nothing else")
         self.assertEqual(got, prints + [""])
 
     def test_sections(self):
