@@ -63,6 +63,8 @@ class Page(WithDaemon):
 
     def test_notebook(self):
         program, prints = [], []
+        if lacks(next(cells())[0]):
+            self.skipTest("the first cell, which the others need, is not run without numpy")
         for source, printed in cells():
             missing = lacks(source)
             if missing:
