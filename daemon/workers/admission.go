@@ -16,8 +16,9 @@ import (
 // A driver takes memory of each GPU that a process has a context on, beside what the program asks for: NVIDIA's 527 MiB
 // (an H200, driver 580). So a session is charged Options.SessionBytes on every GPU of its platform, for its program may
 // use each, from the choice of its worker until that has ended. One that does not fit beside the others, and beside the
-// objects that the store has there in use, waits for Options.Wait for another one's end. What other programs of this
-// machine have on the GPU is not known here; there the driver itself refuses.
+// objects that the store has there in use, waits for Options.Wait for another one's end. Of the sessions that a GPU has
+// room for, an eighth is for tenants that have none there. What other programs of this machine have on the GPU is not
+// known here; there the driver itself refuses.
 //
 // A GPU in compute mode exclusive allows one process. Where all GPUs of a platform are such, it has as many sessions as
 // GPUs; where some are not, the driver refuses contexts by itself.
@@ -43,11 +44,9 @@ func (p *Pool) fits(tenant string, pl *Platform) error {
 		if d.Mode == clwire.ComputeExclusive {
 			exclusive++
 		}
-		p.mu.Lock()
-		sessions := p.admitted[d.UUID]
-		p.mu.Unlock()
+		sessions, own := p.sessionsOn(d.UUID, tenant)
 		busiest = max(busiest, sessions)
-		if err := p.fitsOn(tenant, d.UUID, bytes, sessions); err != nil {
+		if err := p.fitsOn(tenant, d.UUID, bytes, sessions, own); err != nil {
 			return err
 		}
 	}
@@ -58,11 +57,27 @@ func (p *Pool) fits(tenant string, pl *Platform) error {
 	return nil
 }
 
-// fitsOn is fits for one GPU of so many bytes, which has so many sessions. Objects that nobody uses make way.
-func (p *Pool) fitsOn(tenant, uuid string, bytes uint64, sessions int) error {
+// sessionsOn counts the sessions on a GPU, and a tenant's own of them.
+func (p *Pool) sessionsOn(uuid, tenant string) (all, own int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, n := range p.admitted[uuid] {
+		all += n
+	}
+	return all, p.admitted[uuid][tenant]
+}
+
+// fitsOn is fits for one GPU of so many bytes, which has so many sessions, own of them the tenant's. Objects that
+// nobody uses make way.
+func (p *Pool) fitsOn(tenant, uuid string, bytes uint64, sessions, own int) error {
 	each := p.opts.SessionBytes
 	if each == 0 {
 		return nil
+	}
+	if most := bytes / each; own > 0 && most >= 8 && uint64(sessions) >= most-most/8 {
+		return fmt.Errorf("%w: GPU %s has room for %d sessions of %s (--session-device) and has %d, %d of them tenant %s's; "+
+			"the last %d are for tenants that have none: end a program that uses it, or try again later", object.ErrBusy, uuid, most,
+			humanize.IBytes(each), sessions, own, tenant, most/8)
 	}
 	need, objects := uint64(sessions+1)*each, uint64(0)
 	if need <= bytes && p.opts.Objects != nil {
@@ -103,7 +118,7 @@ func (p *Pool) admitNow(ctx context.Context, tenant string, pl *Platform) (left 
 	p.mu.Unlock()
 	if why = p.fits(tenant, pl); why == nil {
 		p.mu.Lock()
-		p.count(pl, 1)
+		p.count(pl, tenant, 1)
 		p.mu.Unlock()
 	}
 	return left, why
@@ -132,21 +147,29 @@ func (p *Pool) admit(ctx context.Context, tenant string, pl *Platform) error {
 	}
 }
 
-// count adds n sessions to each GPU of a platform. p.mu is held.
-func (p *Pool) count(pl *Platform, n int) {
+// count adds n sessions of a tenant to each GPU of a platform. p.mu is held.
+func (p *Pool) count(pl *Platform, tenant string, n int) {
 	for _, d := range pl.Snapshot.Devices {
 		if ownMemory(d) == 0 {
 			continue
 		}
-		if p.admitted[d.UUID] += n; p.admitted[d.UUID] == 0 {
+		on := p.admitted[d.UUID]
+		if on == nil {
+			on = map[string]int{}
+			p.admitted[d.UUID] = on
+		}
+		if on[tenant] += n; on[tenant] == 0 {
+			delete(on, tenant)
+		}
+		if len(on) == 0 {
 			delete(p.admitted, d.UUID)
 		}
 	}
 }
 
-// leave takes the charge of a session back, and has those that wait look again. p.mu is held.
-func (p *Pool) leave(pl *Platform) {
-	p.count(pl, -1)
+// leave takes the charge of a tenant's session back, and has those that wait look again. p.mu is held.
+func (p *Pool) leave(pl *Platform, tenant string) {
+	p.count(pl, tenant, -1)
 	close(p.left)
 	p.left = make(chan struct{})
 }

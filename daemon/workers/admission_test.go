@@ -78,6 +78,41 @@ func TestSessionsAreAdmittedByMemory(t *testing.T) {
 	p.mu.Unlock()
 }
 
+// The last eighth of the sessions that a GPU has room for is for tenants that have none there.
+func TestOneTenantDoesNotTakeEveryPlaceOnAGPU(t *testing.T) {
+	p, platforms := fakeGPUs(t, func(o *Options) { o.SessionBytes = gpuBytes / 16 }, "gpus")
+	pl := platforms[0]
+	for i := range 14 {
+		if err := p.admit(t.Context(), "greedy", pl); err != nil {
+			t.Fatalf("session %d: %v", i+1, err)
+		}
+	}
+	refused := func(tenant string) {
+		t.Helper()
+		err := p.admit(t.Context(), tenant, pl)
+		if !errors.Is(err, object.ErrBusy) || !strings.Contains(err.Error(), "the last 2 are for tenants that have none") {
+			t.Errorf("%s takes a place that is kept: %v", tenant, err)
+		}
+	}
+	refused("greedy")
+	for _, other := range []string{"b", "c"} {
+		if err := p.admit(t.Context(), other, pl); err != nil {
+			t.Errorf("%s: %v", other, err)
+		}
+	}
+	refused("b")
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for tenant, n := range map[string]int{"greedy": 14, "b": 1, "c": 1} {
+		for range n {
+			p.leave(pl, tenant)
+		}
+	}
+	if len(p.admitted) != 0 {
+		t.Errorf("all have left, and %v are charged", p.admitted)
+	}
+}
+
 // A session that does not fit waits for another's end, no longer than the pool has it wait, or than anybody wants it.
 func TestSessionsWaitForMemory(t *testing.T) {
 	p, platforms := fakeGPUs(t, func(o *Options) { o.SessionBytes, o.Wait = gpuBytes, time.Minute }, "gpus")

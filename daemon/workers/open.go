@@ -60,7 +60,7 @@ func (p *Pool) acquire(ctx context.Context, r Request) (*worker, error) {
 	w, err := p.pick(ctx, r)
 	if err != nil {
 		p.mu.Lock()
-		p.leave(r.Platform)
+		p.leave(r.Platform, r.Tenant)
 		p.mu.Unlock()
 		p.uncharge(r.Tenant)
 		return nil, err

@@ -70,7 +70,7 @@ type Pool struct {
 	serving   map[uint64]*assigned   // by number
 	lastID    uint64
 	shares    shares
-	admitted  map[string]int                // sessions on a GPU with memory of its own, by UUID
+	admitted  map[string]map[string]int     // sessions on a GPU with memory of its own, by UUID and tenant
 	left      chan struct{}                 // closed when one of them ends, then replaced
 	tickets   map[[sha256.Size]byte]*ticket // by the hash of the ticket
 	peers     peerTickets                   // likewise, of links between workers
@@ -127,7 +127,7 @@ func New(o Options, first string) *Pool {
 		live: map[*process]struct{}{}, faults: map[string]string{}, recent: first,
 		pause: map[*Platform]*backoff{}, serving: map[uint64]*assigned{}, tickets: map[[sha256.Size]byte]*ticket{},
 		peers:  newPeerTickets(),
-		shares: newShares(o.Max), admitted: map[string]int{},
+		shares: newShares(o.Max), admitted: map[string]map[string]int{},
 		left: make(chan struct{}), admitting: make(chan struct{}, 1),
 	}
 	if os.Geteuid() == 0 {

@@ -173,7 +173,7 @@ func (p *Pool) bind(w *worker) {
 	defer p.mu.Unlock()
 	if w.gone {
 		p.shares.give(w.key.tenant)
-		p.leave(w.platform)
+		p.leave(w.platform, w.key.tenant)
 		return
 	}
 	w.charged = true
@@ -187,6 +187,6 @@ func (p *Pool) part(w *worker) {
 	if w.charged {
 		w.charged = false
 		p.shares.give(w.key.tenant)
-		p.leave(w.platform)
+		p.leave(w.platform, w.key.tenant)
 	}
 }
