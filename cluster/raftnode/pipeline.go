@@ -55,7 +55,7 @@ func isHeartbeat(args *raft.AppendEntriesRequest) bool {
 // follower is there.
 func (n *network) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest,
 	resp *raft.InstallSnapshotResponse, data io.Reader) error {
-	beat := &raft.AppendEntriesRequest{RPCHeader: args.RPCHeader, Term: args.Term, Leader: args.Leader}
+	beat := &raft.AppendEntriesRequest{RPCHeader: args.RPCHeader, Term: args.Term}
 	err := n.untilSent(args.Term, id, func() error {
 		return n.NetworkTransport.AppendEntries(id, target, beat, &raft.AppendEntriesResponse{})
 	})

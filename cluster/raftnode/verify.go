@@ -116,7 +116,7 @@ func (r *reading) settle() {
 func heartbeat(trans raft.Transport, h raft.RPCHeader, id raft.ServerID, address raft.ServerAddress, term uint64) bool {
 	var answer raft.AppendEntriesResponse
 	err := trans.AppendEntries(id, address,
-		&raft.AppendEntriesRequest{RPCHeader: h, Term: term, Leader: h.Addr}, &answer)
+		&raft.AppendEntriesRequest{RPCHeader: h, Term: term}, &answer)
 	return err == nil && answer.Success && answer.Term == term
 }
 

@@ -122,7 +122,7 @@ func (c *Context) imports(uuid string, size uint64) bool {
 	})
 }
 
-func (d *Device) importsBytes(size uint64) bool { return d.most == 0 || size <= d.most }
+func (dev *Device) importsBytes(size uint64) bool { return dev.most == 0 || size <= dev.most }
 
 func objectStatus(err error) api.Status {
 	switch {

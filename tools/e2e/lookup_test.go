@@ -73,7 +73,7 @@ func TestFirstCommand(t *testing.T) {
 	out, err := rig.Output(exec.CommandContext(t.Context(), "unshare", "-m", "--propagation", "private", "sh", "-c",
 		firstCommands, "sh", dir, work, python))
 	said, _ := os.ReadFile(filepath.Join(work, "out"))
-	if err != nil || !strings.Contains(out, "does not let you in") || strings.Contains(out, "tendril daemon") {
+	if err != nil || !strings.Contains(out, "does not admit you") || strings.Contains(out, "tendril daemon") {
 		t.Errorf("%v: %s\nlast: %s", err, out, said)
 	}
 }
