@@ -50,6 +50,7 @@ type Stream struct {
 		err  error     // sticks
 		room sync.Cond // the peer has acknowledged, there is a connection, or an end
 	}
+	heldUp  atomic.Bool   // the holder of tx waits until the kernel takes more
 	waiting atomic.Int32  // senders in awaitPeerLocked
 	sentTo  atomic.Uint64 // bytes that were ever on a connection
 	ackedTo atomic.Uint64 // bytes that the peer is known to have
@@ -145,7 +146,7 @@ func (s *Stream) Abandon() error {
 // Shutdown ends the stream in both directions, after what the kernel takes at
 // once, and says so to a peer that would wait for another connection. The Stream stays valid until Close.
 func (s *Stream) Shutdown() {
-	if s.tx.TryLock() { // else somebody sends, perhaps to a peer that is silent: nobody waits for that
+	if s.lockToSend() {
 		if s.park >= 0 && !s.hung.Load() && s.tx.err == nil {
 			_ = s.appendLocked(&clwire.Leave{}, 0, 0) // of no length: it cannot be too long
 		}
@@ -160,6 +161,17 @@ func (s *Stream) Shutdown() {
 	}
 	s.state.Unlock()
 	s.wakeSenders()
+}
+
+// lockToSend takes tx, unless its holder waits for a peer that may be silent: nobody waits for that.
+func (s *Stream) lockToSend() bool {
+	for !s.tx.TryLock() {
+		if s.heldUp.Load() {
+			return false
+		}
+		time.Sleep(gatherTime)
+	}
+	return true
 }
 
 // SetTap implements Link.
@@ -231,10 +243,12 @@ func (s *Stream) boundLocked(left int) error {
 		if err := s.awaitPeerLocked(); err != nil || left <= clientUnsent {
 			return err
 		}
-		if err := s.awaitRoom(-1); err != nil {
+		s.heldUp.Store(true)
+		err := s.awaitRoom(-1)
+		s.heldUp.Store(false)
+		if err != nil {
 			return err
 		}
-		var err error
 		if left, err = s.flushLocked(); err != nil {
 			return err
 		}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tendril/forwarding/clwire"
+	"tendril/tools/e2e/await"
 	"tendril/tools/e2e/loopback"
 )
 
@@ -149,6 +150,25 @@ func TestStreamWorkerNeverWaits(t *testing.T) {
 	if !errors.Is(err, ErrBacklog) {
 		t.Fatalf("a client that reads nothing: %v", err)
 	}
+}
+
+// What was sent before a shutdown arrives, also where the flusher is about to send it.
+func TestShutdownAwaitsTheFlusher(t *testing.T) {
+	bothWays(t, func(t *testing.T, secure bool) {
+		client, worker := streamPair(t, secure)
+		client.tx.Lock() // as the flusher
+		if err := client.appendLocked(&clwire.Flush{Queue: 7}, 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		var over sync.WaitGroup
+		over.Go(client.Shutdown)
+		await.Blocked(t, 1, "link.(*Stream).Shutdown")
+		client.tx.Unlock()
+		if h, _ := next(t, worker); h.Type != clwire.TypeFlush {
+			t.Errorf("got %v", h.Type)
+		}
+		over.Wait()
+	})
 }
 
 func TestStreamHangup(t *testing.T) {
