@@ -29,11 +29,11 @@ func fakeGPUs(t *testing.T, alter func(*Options), mode string) (*Pool, []*Platfo
 }
 
 // begin opens a session, whose worker is ended at the test's end at the latest.
-func begin(ctx context.Context, p *Pool, pl *Platform, session uint64) error {
+func begin(t *testing.T, ctx context.Context, p *Pool, pl *Platform, session uint64) error {
 	o, err := p.Open(ctx, Request{Session: session, Platform: pl, Tenant: me()})
 	if err == nil {
-		o.Socket.Close()
 		o.Ring.Close()
+		t.Cleanup(func() { o.Socket.Close() }) // at its end the worker ends, and its session takes nothing any more
 	}
 	return err
 }
@@ -52,21 +52,21 @@ func TestSessionsAreAdmittedByMemory(t *testing.T) {
 		}
 	}, "gpus")
 	for i := range uint64(4) {
-		if err := begin(t.Context(), p, platforms[0], i+1); err != nil || asked.Load() != (3-i)*gpuBytes/4 {
+		if err := begin(t, t.Context(), p, platforms[0], i+1); err != nil || asked.Load() != (3-i)*gpuBytes/4 {
 			t.Fatalf("session %d: %v, with room for %d bytes of objects", i+1, err, asked.Load())
 		}
 	}
-	err := begin(t.Context(), p, platforms[0], 5)
+	err := begin(t, t.Context(), p, platforms[0], 5)
 	if !errors.Is(err, object.ErrBusy) || !strings.Contains(err.Error(), "1.0 GiB: its 4 sessions take 256 MiB") {
 		t.Errorf("a session too many: %v", err)
 	}
 	p.ReleaseSession(1)
-	if err := begin(t.Context(), p, platforms[0], 5); err != nil {
+	if err := begin(t, t.Context(), p, platforms[0], 5); err != nil {
 		t.Errorf("after one ended: %v", err)
 	}
 	p.ReleaseSession(2)
 	objects.Store(1)
-	if err := begin(t.Context(), p, platforms[0], 6); !errors.Is(err, object.ErrBusy) {
+	if err := begin(t, t.Context(), p, platforms[0], 6); !errors.Is(err, object.ErrBusy) {
 		t.Errorf("beside an object: %v", err)
 	}
 	for i := range uint64(6) {
@@ -116,17 +116,17 @@ func TestOneTenantDoesNotTakeEveryPlaceOnAGPU(t *testing.T) {
 // A session that does not fit waits for another's end, no longer than the pool has it wait, or than anybody wants it.
 func TestSessionsWaitForMemory(t *testing.T) {
 	p, platforms := fakeGPUs(t, func(o *Options) { o.SessionBytes, o.Wait = gpuBytes, time.Minute }, "gpus")
-	if err := begin(t.Context(), p, platforms[0], 1); err != nil {
+	if err := begin(t, t.Context(), p, platforms[0], 1); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	given := make(chan error, 2)
-	go func() { given <- begin(ctx, p, platforms[0], 2) }()
+	go func() { given <- begin(t, ctx, p, platforms[0], 2) }()
 	cancel()
 	if err := <-given; !errors.Is(err, object.ErrNoDevice) {
 		t.Errorf("nobody waits: %v", err)
 	}
-	go func() { given <- begin(t.Context(), p, platforms[0], 3) }()
+	go func() { given <- begin(t, t.Context(), p, platforms[0], 3) }()
 	p.ReleaseSession(1)
 	if err := <-given; err != nil {
 		t.Errorf("after the first ended: %v", err)
@@ -138,7 +138,7 @@ func TestSessionsThatNeedNoMemory(t *testing.T) {
 	for mode, each := range map[string]uint64{"gpus": 0, "good": 1 << 40} {
 		p, platforms := fakeGPUs(t, func(o *Options) { o.SessionBytes = each }, mode)
 		for i := range uint64(3) {
-			if err := begin(t.Context(), p, platforms[0], i+1); err != nil {
+			if err := begin(t, t.Context(), p, platforms[0], i+1); err != nil {
 				t.Errorf("%s, session %d: %v", mode, i+1, err)
 			}
 		}
@@ -148,19 +148,23 @@ func TestSessionsThatNeedNoMemory(t *testing.T) {
 	}
 }
 
-// A GPU for one process has one session, and one for none is not offered, with the reason.
+// A GPU for one process has one session.
 func TestComputeModesOfGPUs(t *testing.T) {
 	p, platforms := fakeGPUs(t, func(*Options) {}, "gpus-exclusive")
 	for i := range uint64(2) {
-		if err := begin(t.Context(), p, platforms[0], i+1); err != nil {
+		if err := begin(t, t.Context(), p, platforms[0], i+1); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := begin(t.Context(), p, platforms[0], 3); !errors.Is(err, object.ErrBusy) ||
+	if err := begin(t, t.Context(), p, platforms[0], 3); !errors.Is(err, object.ErrBusy) ||
 		!strings.Contains(err.Error(), "compute mode exclusive") {
 		t.Errorf("three sessions of two GPUs, each for one process: %v", err)
 	}
-	p, platforms = fakeGPUs(t, func(*Options) {}, "gpus-prohibited")
+}
+
+// A GPU for no process is not offered, with the reason.
+func TestAGPUForNoProcess(t *testing.T) {
+	p, platforms := fakeGPUs(t, func(*Options) {}, "gpus-prohibited")
 	hidden := p.Hidden()
 	if len(platforms) != 1 || len(platforms[0].Places) != 1 || platforms[0].Places[0] != 1 || len(hidden) != 1 ||
 		hidden[0].Index != 0 || !strings.Contains(hidden[0].Why, "compute mode is prohibited") {
