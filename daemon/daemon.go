@@ -8,9 +8,10 @@
 // Trust: the configuration is the administrator's; credentials come from the kernel; whatever clients, probes and
 // workers send is checked where it arrives (daemon/frontdoor, daemon/workers) and in sessions.go.
 //
-// Locks: Daemon.opening before the front door's, publications.mu and follows.mu before the store's, and
-// metadata.moving before metadata.gate (docs/design/locks.md); each other mutex here is a leaf. What no mutex guards is
-// set by the steps before the front door opens and not altered afterwards.
+// Locks: Daemon.opening and metadata.following before the front door's, publications.mu, follows.mu and
+// metadata.following before the store's, and metadata.moving before metadata.gate and metadata.following
+// (docs/design/locks.md); each other mutex here is a leaf. What no mutex guards is set by the steps before the front
+// door opens and not altered afterwards.
 package daemon
 
 import (

@@ -230,7 +230,8 @@ func (left republish) keep(path string) error {
 func (d *Daemon) move(next *membership, leave func(now *membership) (republish, error)) (MoveResult, error) {
 	now := d.meta.now.Load()
 	now.endLate()
-	d.meta.gate.Lock() // nothing is proposed from here on
+	defer d.followTenants() // at the end: follow(next) passes over what comes before next is the present one
+	d.meta.gate.Lock()      // nothing is proposed from here on
 	defer d.meta.gate.Unlock()
 	left, err := leave(now)
 	if err == nil {

@@ -163,6 +163,7 @@ func (d *Daemon) LogEnd() wire.LogEndReply {
 // recoverAlone makes this node the only member of its cluster.
 func (d *Daemon) recoverAlone(now *membership) error {
 	now.endLate()
+	defer d.followTenants() // at the end: follow(next) passes over what comes before next is the present one
 	d.meta.gate.Lock()
 	defer d.meta.gate.Unlock()
 	if err := durable.Replace(filepath.Join(d.cfg.StateDir, recoveringFile), []byte("\n")); err != nil {

@@ -186,3 +186,28 @@ func TestQuotasOfTenants(t *testing.T) {
 	}
 	await.Until(t, "b has what all nodes have", func() bool { return !fits(cb, 8*mib) })
 }
+
+// A node that joins has the cluster's tenants at once, though nothing changes afterwards, and one that leaves has them
+// no more.
+func TestTenantsComeAndGoWithTheCluster(t *testing.T) {
+	ns, ca, cb := newNodes(t), aNode(t, "a"), aNode(t, "b")
+	a, b := ns.start(ca), ns.start(cb)
+	for _, m := range []wire.ChangeTenantRequest{{Change: wire.TenantCreate},
+		{Change: wire.TenantMap, Kind: uint8(fsm.MemberUser), Member: fmt.Sprint(os.Getuid())},
+		{Change: wire.TenantQuota, Fields: wire.QuotaMemory, Memory: 5 << 20}} {
+		m.Name = "lab"
+		if err := dial(t, ca).ChangeTenant(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	own := dial(t, cb).Daemon().Tenant
+	join(t, ca, a, b)
+	await.Until(t, "who connects is lab", func() bool { return dial(t, cb).Daemon().Tenant == "lab" })
+	if q := b.quotaOf("lab"); q.MemoryBytes != 5<<20 {
+		t.Errorf("its quota: %+v", q)
+	}
+	if _, err := dial(t, cb).LeaveCluster(false); err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "who connects is itself", func() bool { return dial(t, cb).Daemon().Tenant == own })
+}

@@ -20,10 +20,14 @@ func (s *Store) SetTenantLimits(limits map[string]TenantLimits) {
 
 // mostBytes is what t may be charged; 0: only the capacity bounds it. mu is held.
 func (s *Store) mostBytes(t *tenant) uint64 {
-	if n := t.limits.Bytes; n > 0 && n < s.opts.CapacityBytes {
+	switch n := t.limits.Bytes; {
+	case n == 0:
+		return s.opts.TenantBytes
+	case n >= s.opts.CapacityBytes:
+		return 0
+	default:
 		return n
 	}
-	return s.opts.TenantBytes
 }
 
 // mostOnDisk is what t may have on disk; 0: only the disk bounds it. mu is held.

@@ -35,3 +35,14 @@ func TestTenantLimits(t *testing.T) {
 		t.Errorf("what it had: %v", err)
 	}
 }
+
+// A bound beyond the capacity is the capacity, not what others have.
+func TestTenantLimitBeyondTheCapacity(t *testing.T) {
+	s := newStore(t, Options{CapacityBytes: 64 << 20, TenantBytes: 8 << 20})
+	s.SetTenantLimits(map[string]TenantLimits{"ann": {Bytes: 1 << 30}})
+	h, err := connect(t, s, "ann").Create(Spec{SizeBytes: 16 << 20, Class: object.Ephemeral})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeHandle(h)
+}
