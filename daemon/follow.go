@@ -48,6 +48,7 @@ type followedRing struct {
 	conn      *store.Conn // charged; nil: those who see everything and have no tenant
 	followers int
 	since     time.Time // there has been no follower
+	shut      bool      // its tenant was disabled
 }
 
 // factKey is one thing that is looked at, and fact what is known of it.
@@ -149,8 +150,13 @@ func (l *look) tellOnce() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	ends := l.ctx.Err() != nil
+	tenants := (*Daemon)(l).meta.tenants.Load()
 	for key, ring := range f.rings {
-		if ends || ring.followers == 0 && time.Since(ring.since) > followKeep {
+		if !ring.shut && key != "" && tenants.Disabled(key) {
+			ring.shut = true
+			ring.Close() // its followers end; then it goes
+		}
+		if ends || ring.followers == 0 && (ring.shut || time.Since(ring.since) > followKeep) {
 			ring.Close()
 			ring.uncharge(followingBytes)
 			if ring.conn != nil {

@@ -17,8 +17,10 @@ import (
 	"tendril/daemon/frontdoor"
 	"tendril/daemon/inspect"
 	"tendril/daemon/leases"
+	"tendril/ipc/wire"
 	"tendril/store"
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 // follower is a client of /v1/events.
@@ -91,6 +93,33 @@ func (f *follower) until(want ...string) {
 	if len(want) > 0 {
 		f.t.Errorf("no %q among %q", want, got)
 	}
+}
+
+// TestEventsEndWithTheirTenant: who follows hears nothing more once the tenant is disabled, and can follow again later.
+func TestEventsEndWithTheirTenant(t *testing.T) {
+	c := aConfig(t)
+	c.HTTP = "127.0.0.1:0"
+	d, stop := serve(t, c)
+	defer stop()
+	key := pageKeyOf(t, d, pageKey{tenant: "other"})
+	f, _ := followed(t, d, key, "")
+	change := func(change wire.TenantChange) {
+		other := wire.ChangeTenantRequest{Change: change, Name: "other"}
+		if err := d.ChangeTenant(frontdoor.Peer{Admin: true}, other); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change(wire.TenantCreate)
+	change(wire.TenantDisable)
+	for !f.ended {
+		f.next()
+	}
+	change(wire.TenantEnable)
+	await.Until(t, "it can follow again", func() bool {
+		again, status := followed(t, d, key, "")
+		defer again.leave()
+		return status == http.StatusOK && !again.ended
+	})
 }
 
 // Objects, names, sessions and leases are told of as they change, a tenant's to itself and to who sees everything; who

@@ -194,7 +194,7 @@ func (e *engine) end() {
 	e.fail(errors.New("closed"))
 	_ = e.raft.Shutdown().Error() // never fails; the connections end with it
 	close(e.over)
-	e.followers.running.Wait()
+	e.followers.close()
 	if e.stream != nil {
 		e.stream.serving.Wait()
 	}

@@ -16,6 +16,7 @@ type followers struct {
 	running sync.WaitGroup // of calls of ask
 
 	mu     sync.Mutex // a leaf
+	closed bool       // nobody is asked any more
 	voters map[raft.ServerID]*follower
 }
 
@@ -43,6 +44,10 @@ func (f *followers) begin(self raft.ServerID, servers []raft.Server, term uint64
 	r := &reading{term: term, done: make(chan error, 1)}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.closed {
+		r.done <- &NotLeaderError{}
+		return r.done
+	}
 	voters, votes := 0, 0
 	for _, s := range servers {
 		if s.Suffrage != raft.Voter {
@@ -59,6 +64,14 @@ func (f *followers) begin(self raft.ServerID, servers []raft.Server, term uint64
 	r.wanted = voters/2 + 1 - votes
 	r.settle()
 	return r.done
+}
+
+// close waits until nobody is asked any more. The connections have been closed.
+func (f *followers) close() {
+	f.mu.Lock()
+	f.closed = true
+	f.mu.Unlock()
+	f.running.Wait()
 }
 
 // question adds a read to those that the next question at a voter is for. It is called under mu.
@@ -125,6 +138,9 @@ func (e *engine) verify(term uint64) error {
 	conf := e.raft.GetConfiguration()
 	if err := conf.Error(); err != nil {
 		return e.proposalError(err)
+	}
+	if e.raft.State() != raft.Leader { // its heartbeats would keep the others from electing one
+		return e.proposalError(raft.ErrNotLeader)
 	}
 	agreed := e.followers.begin(raft.ServerID(e.id), conf.Configuration().Servers, term)
 	// raft's own proof is not enough, but it ends at once where this node stops leading.
