@@ -90,12 +90,15 @@ func measureCosts(t *testing.T) costs {
 	a := ns.startWith(ca, func(d *Daemon) { d.dialNode = c.dial })
 	join(t, ca, a, ns.start(cb))
 	putPublished(t, ca, "warm")
-	warm, _ := c.of(kindControl)
-	await.Until(t, "the handshake is long over", func() bool { n, _ := c.of(kindControl); return n >= warm+2 })
+	joined := time.Now()
+	await.Until(t, "what a new member asks is long over", func() bool { return time.Since(joined) > 3*pulseEvery })
 	asked, askedBytes := c.of(kindControl)
 	_, led := c.of(kindRaft)
 	began := time.Now()
-	await.Until(t, "some questions are asked", func() bool { n, _ := c.of(kindControl); return n >= asked+3 })
+	await.Until(t, "some questions are asked", func() bool {
+		n, _ := c.of(kindControl)
+		return n >= asked+3 && time.Since(began) > 3*pulseEvery
+	})
 	n, bytes := c.of(kindControl)
 	_, ledNow := c.of(kindRaft)
 	x := costs{pulse: float64(bytes-askedBytes) / float64(n-asked),
