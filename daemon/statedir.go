@@ -69,15 +69,16 @@ func closeToOthers(dir string) error {
 // program of their own, which takes a moment, and on a busy machine a long one.
 const dyingTime = 20 * time.Second
 
-// lockState takes the lock. It waits only where the holder is dead. The lock file is never removed: its successor would
-// be another inode, and two daemons could each hold one.
+// lockState takes the lock. It waits only where the holder is dead, or was a daemon of this process: a child that has
+// not yet run its program has a copy of its descriptors for a moment. The lock file is never removed: its successor
+// would be another inode, and two daemons could each hold one.
 func lockState(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock file: %w", err)
 	}
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	for until := time.Now().Add(dyingTime); errors.Is(err, unix.EWOULDBLOCK) && ipc.HasEnded(holderPID(f)) &&
+	for until := time.Now().Add(dyingTime); errors.Is(err, unix.EWOULDBLOCK) && mayBeOver(holderPID(f)) &&
 		time.Now().Before(until); {
 		time.Sleep(5 * time.Millisecond)
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
@@ -96,6 +97,8 @@ func lockState(path string) (*os.File, error) {
 	}
 	return f, nil
 }
+
+func mayBeOver(pid int) bool { return pid == os.Getpid() || ipc.HasEnded(pid) }
 
 // holder names the process that wrote its pid into a lock file.
 func holder(f *os.File) string {
