@@ -280,6 +280,15 @@ func received(address, request string) (float64, error) {
 
 // slowMemory gives what the daemon's memory grows by while many begin a request and do not end it.
 func slowMemory(r *rig) (float64, error) {
+	return memoryWith(r, func(conn net.Conn, _ *client.Conn, _, _ string) error {
+		_, _ = io.WriteString(conn, "GET /v1/objects HTTP/1.1\r\nX-Slow: ") // it may have given its place up already
+		return nil
+	})
+}
+
+// memoryWith gives what the daemon's memory grows by with many connections, each of which begins what ask says and
+// reads nothing. c is a client of the daemon's; address and key are its page's.
+func memoryWith(r *rig, ask func(conn net.Conn, c *client.Conn, address, key string) error) (float64, error) {
 	c, err := client.Dial(r.socket)
 	if err != nil {
 		return 0, err
@@ -289,7 +298,7 @@ func slowMemory(r *rig) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	address, _, _ := strings.Cut(strings.TrimPrefix(page, "http://"), "/ui#token=")
+	address, key, _ := strings.Cut(strings.TrimPrefix(page, "http://"), "/ui#token=")
 	before, err := residentBytes(c.Daemon().PID)
 	if err != nil {
 		return 0, err
@@ -301,7 +310,9 @@ func slowMemory(r *rig) (float64, error) {
 			return 0, err
 		}
 		defer conn.Close()
-		_, _ = io.WriteString(conn, "GET /v1/objects HTTP/1.1\r\nX-Slow: ") // it may have given its place up already
+		if err := ask(conn, c, address, key); err != nil {
+			return 0, fmt.Errorf("others: %w", err)
+		}
 		if i%100 == 99 {
 			now, err := residentBytes(c.Daemon().PID)
 			if err != nil {
@@ -364,45 +375,12 @@ func firstPaint(r *rig) (float64, error) {
 // slowFollowers gives what the daemon's memory grows by while many follow its events and read none of them, and much
 // changes. Most give their places up to those that come later.
 func slowFollowers(r *rig) (float64, error) {
-	c, err := client.Dial(r.socket)
-	if err != nil {
-		return 0, err
-	}
-	defer c.Close()
-	page, err := c.OpenPage()
-	if err != nil {
-		return 0, err
-	}
-	address, key, _ := strings.Cut(strings.TrimPrefix(page, "http://"), "/ui#token=")
-	before, err := residentBytes(c.Daemon().PID)
-	if err != nil {
-		return 0, err
-	}
-	most := before
-	for i := range slowReaders {
-		conn, err := net.Dial("tcp", address)
-		if err != nil {
-			return 0, err
-		}
-		defer conn.Close()
+	return memoryWith(r, func(conn net.Conn, c *client.Conn, address, key string) error {
 		fmt.Fprintf(conn, "GET /v1/events HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n\r\n", address, key)
 		o, err := c.Put(nil, client.CreateOptions{})
-		if err != nil {
-			return 0, fmt.Errorf("others: %w", err)
+		if err == nil {
+			o.Release()
 		}
-		o.Release()
-		if i%100 == 99 {
-			now, err := residentBytes(c.Daemon().PID)
-			if err != nil {
-				return 0, err
-			}
-			most = max(most, now)
-		}
-	}
-	others := r.visitor()
-	defer others.CloseIdleConnections()
-	if _, err := fetch(others, "/v1/status"); err != nil {
-		return 0, fmt.Errorf("others: %w", err)
-	}
-	return max(float64(most)-float64(before), 1), nil
+		return err
+	})
 }
