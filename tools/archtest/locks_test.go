@@ -98,34 +98,51 @@ type pkgFiles struct {
 	Module                  *struct{ Main bool }
 }
 
-// readLocks reads every function of ours.
-func readLocks(t *testing.T) *lockTable {
+// checkedPkg is a package of ours with the types of its files.
+type checkedPkg struct {
+	pkgFiles
+	types *types.Package
+	info  *types.Info
+	files []*ast.File
+}
+
+// checkPackages parses and checks our packages without cgo.
+func checkPackages(t *testing.T) ([]checkedPkg, *token.FileSet) {
+	t.Helper()
 	ours, exports := packagesWithTypes(t)
-	all := &lockTable{fset: token.NewFileSet(), funcs: map[string]*lockFunc{}, leafs: set{}}
-	imports := importer.ForCompiler(all.fset, "gc", func(path string) (io.ReadCloser, error) {
+	fset := token.NewFileSet()
+	imports := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
 		return os.Open(exports[path])
 	})
-	type unit struct {
-		info  *types.Info
-		files []*ast.File
-	}
-	var units []unit
+	var all []checkedPkg
 	for _, p := range ours {
-		u := unit{info: &types.Info{Uses: map[*ast.Ident]types.Object{}, Defs: map[*ast.Ident]types.Object{},
-			Selections: map[*ast.SelectorExpr]*types.Selection{}, Types: map[ast.Expr]types.TypeAndValue{}}}
+		c := checkedPkg{pkgFiles: p,
+			info: &types.Info{Uses: map[*ast.Ident]types.Object{}, Defs: map[*ast.Ident]types.Object{},
+				Selections: map[*ast.SelectorExpr]*types.Selection{},
+				Types:      map[ast.Expr]types.TypeAndValue{}}}
 		for _, name := range p.GoFiles {
-			file, err := parser.ParseFile(all.fset, filepath.Join(p.Dir, name), nil, parser.ParseComments)
+			file, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.ParseComments)
 			if err != nil {
 				t.Fatal(err)
 			}
-			u.files = append(u.files, file)
+			c.files = append(c.files, file)
 		}
 		check := types.Config{Importer: imports}
-		if _, err := check.Check(p.ImportPath, all.fset, u.files, u.info); err != nil {
+		var err error
+		if c.types, err = check.Check(p.ImportPath, fset, c.files, c.info); err != nil {
 			t.Fatal(err)
 		}
-		units = append(units, u)
-		all.readLeafs(p.ImportPath, u.files)
+		all = append(all, c)
+	}
+	return all, fset
+}
+
+// readLocks reads every function of ours.
+func readLocks(t *testing.T) *lockTable {
+	units, fset := checkPackages(t)
+	all := &lockTable{fset: fset, funcs: map[string]*lockFunc{}, leafs: set{}}
+	for _, u := range units {
+		all.readLeafs(u.ImportPath, u.files)
 	}
 	// Who lets go of a lock for its caller (an unlock with more to it) shows first, then who takes one for its caller.
 	known := map[string]*lockFunc{}
