@@ -100,18 +100,6 @@ func (c *Conn) secret(kind wire.Type, p ipc.Payload) (string, error) {
 	return m.Text, err
 }
 
-// renew gets the next certificate over this connection.
-func (c *Conn) renew(request []byte) ([]byte, error) {
-	k, err := c.roundTrip(context.Background(), wire.Renew, &wire.DERMessage{DER: request})
-	if err != nil {
-		return nil, err
-	}
-	defer k.recycle()
-	var m wire.DERMessage
-	err = m.Decode(k.payload)
-	return append([]byte(nil), m.DER...), err
-}
-
 // RemoteWorker is a worker that is reached through its daemon's front door: ticket i, shown by DialLane within 30 s,
 // opens lane i.
 type RemoteWorker struct {

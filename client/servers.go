@@ -15,9 +15,6 @@ import (
 	"tendril/store/object"
 )
 
-// serverFile names the server in the directory of what Login keeps for it.
-const serverFile = "server"
-
 // Servers names those that this user has logged in to, in order.
 func Servers() ([]string, error) {
 	dir, err := credentialsDir("")
