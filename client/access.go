@@ -74,7 +74,7 @@ func (c *Conn) Access() (*Access, error) {
 func (a *Access) DialNode(n ClusterNode, o Options) (*Conn, error) {
 	var faults []error
 	for _, address := range n.Addresses {
-		o.node = &atNode{a, n}
+		o.identity = &atNode{a, n}
 		c, err := DialServer(address, o)
 		if err == nil {
 			return c, nil
@@ -87,14 +87,13 @@ func (a *Access) DialNode(n ClusterNode, o Options) (*Conn, error) {
 	return nil, fmt.Errorf("node %s: %w", n.Name, errors.Join(faults...))
 }
 
-// atNode is a node that an Access leads to.
+// atNode is the identity at a node that an Access leads to, which must be the one that answers.
 type atNode struct {
 	access *Access
 	node   ClusterNode
 }
 
-// newest is x with the certificate that keys has by now.
-func (x *atNode) newest(keys *credentials) *atNode {
+func (x *atNode) newest(keys *credentials) identity {
 	a := *x.access
 	now := keys.ring.Certificate()
 	a.cert, a.key = now.Leaf, now.PrivateKey

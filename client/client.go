@@ -59,7 +59,7 @@ type Options struct {
 	Silence time.Duration
 	Spin    time.Duration // how long a call looks for its answer before it sleeps; 0 = not at all (see ipc.Dial)
 
-	node *atNode // Access.DialNode: whose certificate is shown, and who must answer
+	identity identity // who comes in at a server; nil = login
 }
 
 // Daemon is who answered.

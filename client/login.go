@@ -79,6 +79,30 @@ func explain(err error) error {
 	return pki.Explain(err)
 }
 
+// identity is who comes in at a server: login, or what an Access gives.
+type identity interface {
+	credentials(server string, renew func([]byte) ([]byte, error)) (*credentials, error)
+
+	// tls is what to dial with.
+	tls(*credentials) *tls.Config
+
+	// newest is the same with the certificate that the credentials have by now.
+	newest(*credentials) identity
+}
+
+// login is the identity that Login keeps.
+type login struct{}
+
+func (login) credentials(server string, renew func([]byte) ([]byte, error)) (*credentials, error) {
+	return openCredentials(server, renew)
+}
+
+func (login) tls(keys *credentials) *tls.Config {
+	return pki.ClientConfig(keys.ring.Certificate, &pki.Verifier{Authority: keys.authority, Now: time.Now})
+}
+
+func (login) newest(*credentials) identity { return login{} } // a renewed certificate is kept with it
+
 // credentials are what Login keeps of one server.
 type credentials struct {
 	authority *x509.Certificate

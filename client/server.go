@@ -105,11 +105,11 @@ func dialTLS(server string, o Options) (*Conn, error) {
 		return nil, err
 	}
 	var c *Conn
-	open := openCredentials
-	if o.node != nil {
-		open = o.node.credentials
+	who := o.identity
+	if who == nil {
+		who = login{}
 	}
-	keys, err := open(server, func(request []byte) ([]byte, error) {
+	keys, err := who.credentials(server, func(request []byte) ([]byte, error) {
 		if c == nil {
 			return nil, fmt.Errorf("%w: the certificate for %s has expired: tendril login %s", object.ErrPermission,
 				server, server)
@@ -119,11 +119,7 @@ func dialTLS(server string, o Options) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	config := pki.ClientConfig(keys.ring.Certificate, &pki.Verifier{Authority: keys.authority, Now: time.Now})
-	if o.node != nil {
-		config = o.node.tls(keys)
-	}
-	secure, socket, err := handshake(server, config)
+	secure, socket, err := handshake(server, who.tls(keys))
 	if err != nil {
 		return nil, err
 	}
@@ -132,9 +128,7 @@ func dialTLS(server string, o Options) (*Conn, error) {
 	c.remote = true
 	c.redial = func() (*Conn, error) {
 		again := o
-		if o.node != nil {
-			again.node = o.node.newest(keys)
-		}
+		again.identity = who.newest(keys)
 		return dialServer(server, again)
 	}
 	c.lane = func() (*ipc.Socket, error) { return ipc.DialTCP(server, connectTime) }
