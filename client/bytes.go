@@ -212,12 +212,3 @@ func (r *Remote) write(ctx context.Context, w io.Writer, k *call) error {
 	}
 	return err
 }
-
-// notShared reports an error of a call that needs shared memory, where there is none.
-func (c *Conn) notShared(what string) error {
-	if c.remote {
-		return fmt.Errorf("%w: %s over %s: there is no shared memory over a network; use Upload and Open, which copy",
-			object.ErrUnsupported, what, c.socket)
-	}
-	return nil
-}

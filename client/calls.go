@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -543,4 +544,26 @@ func takeFile(f *ipc.Frame, i int) *os.File {
 	file := os.NewFile(uintptr(f.FDs[i]), "tendril")
 	f.FDs[i] = -1
 	return file
+}
+
+// query is a round trip whose reply is JSON.
+func (c *Conn) query(kind wire.Type, p ipc.Payload, into any) error {
+	k, err := c.roundTrip(context.Background(), kind, p)
+	if err != nil {
+		return err
+	}
+	defer k.recycle()
+	if err := json.Unmarshal(k.payload, into); err != nil {
+		return fmt.Errorf("%w: %v reply: %w", object.ErrProtocol, kind, err)
+	}
+	return nil
+}
+
+func (k *call) closeFiles() {
+	for i, f := range k.files {
+		if f != nil {
+			f.Close()
+			k.files[i] = nil
+		}
+	}
 }

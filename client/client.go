@@ -27,6 +27,7 @@ package client
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -287,4 +288,20 @@ func (c *Conn) disconnected(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: the daemon at %s is gone: %w", ErrDisconnected, c.socket, err)
+}
+
+// Status gives the daemon's status as JSON.
+func (c *Conn) Status() (json.RawMessage, error) {
+	var raw json.RawMessage
+	err := c.query(wire.Status, nil, &raw)
+	return raw, err
+}
+
+// notShared reports an error of a call that needs shared memory, where there is none.
+func (c *Conn) notShared(what string) error {
+	if c.remote {
+		return fmt.Errorf("%w: %s over %s: there is no shared memory over a network; use Upload and Open, which copy",
+			object.ErrUnsupported, what, c.socket)
+	}
+	return nil
 }

@@ -407,3 +407,20 @@ func (o *Object) Release() {
 // Gone reports whether the connection came back (see ErrDisconnected) to a daemon that does not have the object any
 // more, as after a crash where it was not on disk. Its bytes stay readable here until Release; nobody can get it.
 func (o *Object) Gone() bool { return o.gone.Load() }
+
+// Stat describes one object.
+func (c *Conn) Stat(id object.ID) (object.Info, error) {
+	if id.IsZero() {
+		return object.Info{}, fmt.Errorf("%w: the zero id names nothing", object.ErrInvalid)
+	}
+	var info object.Info
+	err := c.query(wire.Stat, &wire.NameMessage{ID: id}, &info)
+	return info, err
+}
+
+// StatByName is Stat by name.
+func (c *Conn) StatByName(name string) (object.Info, error) {
+	var info object.Info
+	err := c.query(wire.Stat, &wire.NameMessage{Name: name}, &info)
+	return info, err
+}

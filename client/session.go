@@ -68,15 +68,6 @@ func (c *Conn) OpenWorker(platform uint32) (Worker, error) {
 	return Worker{ID: opened.Worker, RingBytes: opened.RingBytes, Socket: k.files[0], Ring: k.files[1]}, nil
 }
 
-func (k *call) closeFiles() {
-	for i, f := range k.files {
-		if f != nil {
-			f.Close()
-			k.files[i] = nil
-		}
-	}
-}
-
 // CloseWorker ends a worker, soon.
 func (c *Conn) CloseWorker(worker uint64) { c.post(0, wire.CloseWorker, &wire.Number{N: worker}) }
 
