@@ -6,15 +6,18 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"tendril/client"
 	"tendril/cluster/fsm"
@@ -273,14 +276,51 @@ func TestNodesOfAClusterStartAgain(t *testing.T) {
 	}
 }
 
-// freePort gives an address that nobody listens at, for a daemon that has to have the same one again.
+// freePort gives an address for a daemon that has to have the same one again. It is the test's until its end: a socket
+// that is bound to it and does not listen keeps the kernel from giving it to anybody who asks for any port, and is in
+// no listener's way (SO_REUSEADDR, which Go's listeners have too).
 func freePort(t testing.TB) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Cleanup(func() { unix.Close(fd) })
+	err = errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
+		unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	at, nameErr := unix.Getsockname(fd)
+	if err = errors.Join(err, nameErr); err != nil {
+		t.Fatal(err)
+	}
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(at.(*unix.SockaddrInet4).Port)).String()
+}
+
+// TestFreePortStaysFree: nobody else gets the address before its daemon starts, or between two of its lives.
+func TestFreePortStaysFree(t *testing.T) {
+	at := freePort(t)
+	strict := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+		return errors.Join(c.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 0)
+		}), err)
+	}}
+	for life := range 2 {
+		if l, err := strict.Listen(t.Context(), "tcp", at); !errors.Is(err, unix.EADDRINUSE) {
+			t.Errorf("life %d: somebody else's %v, %v", life, l, err)
+		}
+		l, err := net.Listen("tcp", at)
+		if err != nil {
+			t.Fatalf("life %d: %v", life, err)
+		}
+		c, err := net.Dial("tcp", at)
+		if err != nil {
+			t.Fatalf("life %d: %v", life, err)
+		}
+		l.Close()
+		c.Close()
+		if c, err := net.Dial("tcp", at); !errors.Is(err, unix.ECONNREFUSED) {
+			t.Errorf("life %d: where nobody listens: %v, %v", life, c, err)
+		}
+	}
 }
 
 func TestJoinsThatAreRefused(t *testing.T) {
