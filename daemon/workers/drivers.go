@@ -32,13 +32,14 @@ func (p *Pool) Probe() {
 		states[i] = DriverStatus{ICD: d.ICD, Library: d.Library, State: DriverProbing}
 	}
 	p.setDrivers(slices.Clone(states))
-	found := make([][]*Platform, len(drivers))
+	found, lacking := make([][]*Platform, len(drivers)), make([][]clwire.Fallback, len(drivers))
 	var wg sync.WaitGroup
 	for i, d := range drivers {
-		wg.Go(func() { found[i], states[i] = p.probeOne(d) })
+		wg.Go(func() { found[i], lacking[i], states[i] = p.probeOne(d) })
 	}
 	wg.Wait()
 	p.setDrivers(states)
+	p.setFallbacks(slices.Concat(lacking...))
 	offered, hidden, missing := p.opts.Devices.choose(slices.Concat(found...))
 	if len(missing) > 0 {
 		p.opts.Log.WithField("devices", missing).Warn("--devices names a device that no OpenCL driver shows: see tendril devices, and tendril status")
@@ -52,32 +53,49 @@ func (p *Pool) setDrivers(states []DriverStatus) {
 	p.drivers = states
 }
 
-func (p *Pool) probeOne(d Driver) ([]*Platform, DriverStatus) {
+func (p *Pool) probeOne(d Driver) ([]*Platform, []clwire.Fallback, DriverStatus) {
 	st := DriverStatus{ICD: d.ICD, Library: d.Library, State: DriverReady}
 	log := p.opts.Log.WithField("driver", d.ICD)
 	platforms, fallbacks, err := p.probe(d, p.newest())
 	if err != nil {
 		st.State, st.Error = DriverFailed, err.Error()
 		if p.ctx.Err() != nil {
-			return nil, st
+			return nil, nil, st
 		}
 		log.WithError(err).Warn("driver does not work and is left out")
-		return nil, st
+		return nil, nil, st
 	}
 	for _, pl := range platforms {
 		st.Platforms = append(st.Platforms, pl.Name)
 		st.Devices += len(pl.Snapshot.Devices)
 	}
-	p.noteFallbacks(fallbacks)
 	p.computeModes(platforms)
-	p.boundImports(d, p.newest(), platforms)
+	if bounded := p.boundImports(d, p.newest(), platforms); bounded != nil {
+		fallbacks = append(fallbacks, *bounded)
+	}
 	log.WithField("platforms", st.Platforms).WithField("devices", st.Devices).Info("driver probed")
-	return platforms, st
+	return platforms, fallbacks, st
+}
+
+// setFallbacks replaces what earlier probes and workers did without by what this probe did, and workers that serve.
+func (p *Pool) setFallbacks(list []clwire.Fallback) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	clear(p.faults)
+	p.addFallbacks(list)
+	for _, s := range p.serving {
+		p.addFallbacks(s.w.fallbacks)
+	}
 }
 
 func (p *Pool) noteFallbacks(list []clwire.Fallback) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.addFallbacks(list)
+}
+
+// addFallbacks adds to what is done without. p.mu is held.
+func (p *Pool) addFallbacks(list []clwire.Fallback) {
 	for _, f := range list {
 		if len(p.faults) < maxFallbacks {
 			p.faults[printable([]byte(f.What))] = printable([]byte(f.Why))

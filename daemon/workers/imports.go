@@ -31,8 +31,8 @@ func importsMemory(d clwire.DeviceSnapshot) bool {
 }
 
 // boundImports has a process try whether a driver imports much memory, where that is in doubt, and bounds what its
-// devices import where it does not, or where no GPU has so much memory free.
-func (p *Pool) boundImports(d Driver, tenant string, platforms []*Platform) {
+// devices import where it does not, or where no GPU has so much memory free: it gives what `tendril status` says then.
+func (p *Pool) boundImports(d Driver, tenant string, platforms []*Platform) *clwire.Fallback {
 	count := p.opts.gpus
 	if count == nil {
 		count = nvidiaGPUs
@@ -46,17 +46,17 @@ func (p *Pool) boundImports(d Driver, tenant string, platforms []*Platform) {
 		}
 	}
 	if len(devices) == 0 || p.opts.GPUMemory == nil || count() < 2 {
-		return
+		return nil
 	}
 	err := p.tryImport(d, tenant, devices)
 	if err == nil || p.ctx.Err() != nil {
-		return
+		return nil
 	}
 	for _, x := range devices {
 		x.ImportMost = clwire.SmallImport
 	}
-	p.noteFallbacks([]clwire.Fallback{{What: "objects of more than 510 MiB on a GPU as buffers, without a copy",
-		Why: fmt.Sprintf("%s does not import 512 MiB: %.*s", filepath.Base(d.Library), mostSaid, err)}})
+	return &clwire.Fallback{What: "objects of more than 510 MiB on a GPU as buffers, without a copy",
+		Why: fmt.Sprintf("%s does not import 512 MiB: %.*s", filepath.Base(d.Library), mostSaid, err)}
 }
 
 // mostSaid bounds what `tendril status` says of a probe's end, in bytes.

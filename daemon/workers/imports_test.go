@@ -71,6 +71,39 @@ func TestDriversThatDoNotSurviveAnImport(t *testing.T) {
 	}
 }
 
+// What a probe did without is said until the next one, which may find it mended.
+func TestFallbacksEndWithTheirCause(t *testing.T) {
+	dies, memory := "gpus-that-die", func(uuid string, _ uint64) (*os.File, error) {
+		path := filepath.Join(t.TempDir(), "memory")
+		if err := os.WriteFile(path, []byte(uuid), 0o600); err != nil {
+			return nil, err
+		}
+		return os.Open(path)
+	}
+	p, _ := fakeGPUs(t, func(o *Options) { o.gpus, o.GPUMemory = func() int { return 2 }, memory }, dies)
+	said := func() (list []string) {
+		for _, f := range p.Fallbacks() {
+			if f.What == "sandbox" || strings.Contains(f.What, "510 MiB") {
+				list = append(list, f.What)
+			}
+		}
+		return list
+	}
+	if err := begin(t, t.Context(), p, p.platforms[0], 1); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the probe's fallback and the worker's", func() bool { return len(said()) == 2 })
+	path := filepath.Join(p.opts.Vendors[0], "00.icd")
+	if err := os.WriteFile(path, []byte("gpus\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p.Probe()
+	if list := said(); len(list) != 1 || list[0] != "sandbox" {
+		t.Errorf("a driver that imports now, and a worker that serves without a sandbox: %q", list)
+	}
+	p.ReleaseSession(1)
+}
+
 // The compute modes of NVIDIA's GPUs are what CUDA says, outside the sandbox; of other drivers it is not asked.
 func TestComputeModesAreWhatCUDASays(t *testing.T) {
 	for _, x := range []struct {

@@ -60,7 +60,7 @@ type Pool struct {
 	drivers   []DriverStatus         // replaced, never altered
 	platforms []*Platform            // replaced, never altered
 	hidden    []Hidden               // replaced, never altered
-	faults    map[string]string      // fallbacks that probes reported: what → why
+	faults    map[string]string      // fallbacks of the last probe and of workers since: what → why
 	around    *surroundings          // what the last probe hangs on; nil before the first
 	looked    chan struct{}          // closed at a probe's end, then replaced
 	recent    string                 // the tenant for whom warm workers are made
