@@ -22,6 +22,7 @@ import (
 	"tendril/daemon/changes"
 	"tendril/daemon/leases"
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 // TestSegmentsArePaged: lists that sources give whole are cut into pages.
@@ -593,11 +594,11 @@ func TestValidateNamesEveryFault(t *testing.T) {
 
 func TestConnectionsOfOneAddressAreBounded(t *testing.T) {
 	s, address, _ := start(t, nil)
-	t.Run("tcp", func(t *testing.T) { connectionsAreBounded(t, "tcp", address, address) })
-	t.Run("unix", func(t *testing.T) { connectionsAreBounded(t, "unix", s.opts.Unix, "node") })
+	t.Run("tcp", func(t *testing.T) { connectionsAreBounded(t, s, "tcp", address, address) })
+	t.Run("unix", func(t *testing.T) { connectionsAreBounded(t, s, "unix", s.opts.Unix, "node") })
 }
 
-func connectionsAreBounded(t *testing.T, network, address, host string) {
+func connectionsAreBounded(t *testing.T, s *Server, network, address, host string) {
 	var held []net.Conn
 	for range maxConnectionsPeer {
 		c, err := net.Dial(network, address)
@@ -611,6 +612,7 @@ func connectionsAreBounded(t *testing.T, network, address, host string) {
 		if _, err := c.Read(make([]byte, 10)); err != nil {
 			t.Fatal(err)
 		}
+		await.Until(t, "the server has noted the answer's end, which is later than its bytes", s.answersNobody)
 	}
 	if r := raw(t, network, address, get("/", host)); r == nil || r.StatusCode != 200 {
 		t.Fatalf("a newcomer to %d who ask for nothing: %+v", maxConnectionsPeer, r)
@@ -623,6 +625,21 @@ func connectionsAreBounded(t *testing.T, network, address, host string) {
 	if n, err := io.CopyN(io.Discard, last, 200); err != nil {
 		t.Errorf("the newest of them: %d bytes, %v", n, err)
 	}
+}
+
+// answersNobody reports whether no connection is being answered.
+func (s *Server) answersNobody() bool {
+	for _, d := range s.doors {
+		d.way.mu.Lock()
+		for v := range d.way.open {
+			if v.given {
+				d.way.mu.Unlock()
+				return false
+			}
+		}
+		d.way.mu.Unlock()
+	}
+	return true
 }
 
 // blocked is a Source whose status waits.
