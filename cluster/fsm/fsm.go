@@ -72,8 +72,7 @@ type State struct {
 	policies     map[string]*Policy
 	leases       map[UUID]*Lease
 
-	names    map[nameKey]UUID  // derived from objects
-	ordered  nameList          // of names' keys
+	names    publishedNames    // derived from objects
 	wanted   map[UUID]struct{} // objects with Object.Wanted > 1; derived
 	usage    map[string]Usage  // of objects, by tenant; derived
 	deleted  int               // objects with Object.Deleted; derived
@@ -96,7 +95,7 @@ func New() *State {
 		nodes: map[UUID]*Node{}, devices: map[DeviceKey]*Device{}, tenants: map[string]*Tenant{},
 		tokens:       map[UUID]*Token{},
 		certificates: map[UUID]*Certificate{}, policies: map[string]*Policy{},
-		names: map[nameKey]UUID{}, wanted: map[UUID]struct{}{}, usage: map[string]Usage{},
+		wanted: map[UUID]struct{}{}, usage: map[string]Usage{},
 		requests: map[UUID]*request{}, leases: map[UUID]*Lease{},
 	}
 }

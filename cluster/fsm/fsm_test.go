@@ -647,21 +647,34 @@ func TestSnapshotAnywhere(t *testing.T) {
 	}
 }
 
+// checkNames compares what is derived from names with them.
+func checkNames(t *testing.T, p *publishedNames) {
+	t.Helper()
+	count := 0
+	for tenant, of := range p.tenants {
+		names := slices.Sorted(maps.Keys(of.ids))
+		if count += len(names); len(names) == 0 || !slices.Equal(names, slices.Concat(of.ordered.chunks...)) {
+			t.Fatalf("tenant %s: %v is not in order, or empty: %v", tenant, names, of.ordered.chunks)
+		}
+	}
+	if tenants := slices.Sorted(maps.Keys(p.tenants)); count != p.count ||
+		!slices.Equal(tenants, slices.Concat(p.ordered.chunks...)) {
+		t.Fatalf("%d of %d names; tenants %v are not in order: %v", count, p.count, tenants, p.ordered.chunks)
+	}
+}
+
 func checkInvariants(t *testing.T, s *State) {
 	t.Helper()
-	if len(s.names)+s.deleted != s.objects.size() || len(s.requests) != len(s.order) {
-		t.Fatalf("%d names, %d deleted, %d objects, %d and %d requests", len(s.names), s.deleted, s.objects.size(), len(s.requests),
-			len(s.order))
+	if s.names.count+s.deleted != s.objects.size() || len(s.requests) != len(s.order) {
+		t.Fatalf("%d names, %d deleted, %d objects, %d and %d requests", s.names.count, s.deleted,
+			s.objects.size(), len(s.requests), len(s.order))
 	}
-	if names := slices.SortedFunc(maps.Keys(s.names), compareNames); !slices.Equal(names,
-		slices.Concat(s.ordered.chunks...)) {
-		t.Fatalf("%v is not in order: %v", names, s.ordered.chunks)
-	}
+	checkNames(t, &s.names)
 	for o := range s.objects.all() {
 		id := o.ID
 		_, many := s.wanted[id]
-		if (s.names[nameKey{o.Tenant, o.Name}] == id) == o.Deleted || many != (o.Wanted > 1 && !o.Deleted) ||
-			len(o.Replicas) == 0 || o.Epoch == 0 {
+		if named, _ := s.names.get(o.Tenant, o.Name); (named == id) == o.Deleted ||
+			many != (o.Wanted > 1 && !o.Deleted) || len(o.Replicas) == 0 || o.Epoch == 0 {
 			t.Fatalf("object %+v", o)
 		}
 		seen := map[UUID]bool{}

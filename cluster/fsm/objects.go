@@ -36,8 +36,7 @@ func (p *Publish) apply(s *State, at int64) Result {
 	} else if old != nil {
 		return s.publishAgain(old, &o)
 	}
-	key := nameKey{o.Tenant, o.Name}
-	holder, taken := s.names[key]
+	holder, taken := s.names.get(o.Tenant, o.Name)
 	if taken && !p.Replace {
 		return refuse(object.ErrExists, "%q is published as object %s: choose another name or replace it", o.Name, holder)
 	}
@@ -49,7 +48,7 @@ func (p *Publish) apply(s *State, at int64) Result {
 	}
 	o.Created, o.Epoch, o.Wanted, o.Deleted = at, 1, 0, false
 	s.enter(&o)
-	s.bind(key, o.ID)
+	s.names.bind(o.Tenant, o.Name, o.ID)
 	return done(1)
 }
 
@@ -81,7 +80,7 @@ func (u *Unpublish) walk(c *codec) {
 func (u *Unpublish) apply(s *State, _ int64) Result {
 	id := u.ID
 	if id.IsZero() {
-		id = s.names[nameKey{u.Tenant, u.Name}]
+		id, _ = s.names.get(u.Tenant, u.Name)
 	}
 	o := s.objects.get(id)
 	if o == nil || o.Deleted {
@@ -174,7 +173,7 @@ func (d *Delete) apply(s *State, _ int64) Result {
 	if r.Code != 0 {
 		return r
 	}
-	s.unbind(nameKey{o.Tenant, o.Name})
+	s.names.unbind(o.Tenant, o.Name)
 	o = s.edit(o)
 	o.Deleted = true
 	s.losses++
@@ -331,6 +330,6 @@ func (s *State) dropObject(o *Object) {
 	if o.Deleted {
 		s.deleted--
 	} else {
-		s.unbind(nameKey{o.Tenant, o.Name}) // another object may have a deleted one's
+		s.names.unbind(o.Tenant, o.Name) // another object may have a deleted one's
 	}
 }

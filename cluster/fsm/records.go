@@ -294,14 +294,14 @@ type Object struct {
 	ID        UUID
 	Tenant    string
 	Name      string // unique within the tenant
-	Kind      uint8  // object.Kind
-	Class     uint8  // object.Class
 	SizeBytes uint64
 	Meta      []byte
 	Created   int64 // Unix ns
 	Epoch     uint64
 	Replicas  []Replica // oldest first
 	Wanted    uint16    // replicas; 0: nobody asked for a number
+	Kind      uint8     // object.Kind; the small fields stand together, which is 128 bytes in place of 144
+	Class     uint8     // object.Class
 	// Deleted: the object has no name and is found no more. It stays until no node has a replica, so that a node that
 	// was away learns of it.
 	Deleted bool

@@ -206,10 +206,10 @@ func (b *snapshotBody) state() (*State, error) {
 			s.deleted++
 			continue
 		}
-		s.bind(nameKey{o.Tenant, o.Name}, o.ID)
+		s.names.bind(o.Tenant, o.Name, o.ID)
 		s.noteWanted(o)
 	}
-	if !ok || len(s.names)+s.deleted != s.objects.size() {
+	if !ok || s.names.count+s.deleted != s.objects.size() {
 		return nil, fmt.Errorf("%w: snapshot: a key or name stands in it twice, or out of order", object.ErrProtocol)
 	}
 	return s, nil

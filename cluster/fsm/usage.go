@@ -61,7 +61,7 @@ func (s *State) MayPublish(tenant, name string, id UUID, size uint64, most Usage
 	if s.objects.get(id) != nil {
 		return nil // it is there
 	}
-	if _, replaces := s.names[nameKey{tenant, name}]; replaces {
+	if _, replaces := s.names.get(tenant, name); replaces {
 		return nil
 	}
 	own, all := s.usage[tenant], s.objects.size()

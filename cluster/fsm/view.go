@@ -42,28 +42,25 @@ func (s *State) Objects() []Object {
 // few for each tenant that it passes.
 func (s *State) ObjectsAfter(tenant, name, prefix string, only bool, n int) []Object {
 	var list []Object
-	for at := (nameKey{tenant, name}); len(list) < n; {
-		from := nameKey{at.tenant, max(at.name, prefix)}
-		at = nameKey{}
-		s.ordered.from(from, func(k nameKey) bool {
-			switch {
-			case k == (nameKey{tenant, name}):
-				return true
-			case only && k.tenant != tenant:
-				return false
-			case !strings.HasPrefix(k.name, prefix): // before those that do, or behind them
-				if at = (nameKey{k.tenant, k.name}); k.name > prefix {
-					at = nameKey{k.tenant + "\x00", ""}
-				}
+	s.names.ordered.from(tenant, func(t string) bool {
+		if only && t != tenant {
+			return false
+		}
+		from, names := prefix, s.names.tenants[t]
+		if t == tenant {
+			from = max(name, prefix)
+		}
+		names.ordered.from(from, func(k string) bool {
+			if !strings.HasPrefix(k, prefix) {
 				return false
 			}
-			list = append(list, *s.objects.get(s.names[k]))
+			if t != tenant || k != name {
+				list = append(list, *s.objects.get(names.ids[k]))
+			}
 			return len(list) < n
 		})
-		if at == (nameKey{}) {
-			break
-		}
-	}
+		return len(list) < n
+	})
 	return list
 }
 
@@ -151,7 +148,7 @@ func (s *State) Replicated() []Object {
 
 // ObjectByName finds a published object of a tenant.
 func (s *State) ObjectByName(tenant, name string) (Object, bool) {
-	id, ok := s.names[nameKey{tenant, name}]
+	id, ok := s.names.get(tenant, name)
 	if !ok {
 		return Object{}, false
 	}
