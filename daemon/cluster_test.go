@@ -395,6 +395,83 @@ func TestACopiedIdentityIsRefused(t *testing.T) {
 	}
 }
 
+// strangerSpeaksRaft has somebody with a certificate speak raft with a node; what comes back says why it is refused. nil:
+// raft listens.
+func strangerSpeaksRaft(t *testing.T, to string, own *tls.Certificate, of *membership) error {
+	t.Helper()
+	raw, err := net.Dial("tcp", to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	secure, err := shakeHands(ctx, raw, kindRaft, pki.NodeConfig(func() *tls.Certificate { return own }, of.verifier(),
+		of.node.String(), pki.ProtocolRaft))
+	if err != nil {
+		return err
+	}
+	// The server's word comes with the first read. A vote that is asked for is answered: raft's number of that, and an
+	// empty request.
+	raw.SetDeadline(time.Now().Add(10 * time.Second))
+	if _, err := secure.Write([]byte{1, 0x80}); err != nil {
+		return err
+	}
+	_, err = secure.Read(make([]byte, 1))
+	return err
+}
+
+// certificateOfNode signs a certificate that no node has recorded.
+func certificateOfNode(t *testing.T, authority *pki.Authority, name string, node fsm.UUID) *tls.Certificate {
+	t.Helper()
+	s := pki.Subject{Name: name, Role: pki.Node, Node: node.String()}
+	k, err := pki.OpenKeyring(t.Context(), filepath.Join(t.TempDir(), pki.NodeFile), name, authority.Certificate(),
+		pki.IssueFrom(authority, s, pki.NodeLife, nil), time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k.Certificate()
+}
+
+// TestANewNodeHearsThoseThatItWasTold: a node that has joined, and has not heard from the cluster yet, knows of no
+// revocation. A node that was removed before, whose certificate is good by its date, cannot tell it what the cluster is.
+func TestANewNodeHearsThoseThatItWasTold(t *testing.T) {
+	w := newNetwork(t)
+	entering, asked := make(chan struct{}), make(chan struct{})
+	w.at = func(node int, step string) {
+		if node == 2 && step == "moved" { // it has the certificate and the authority, and nobody has spoken raft with it
+			close(entering)
+			<-asked
+		}
+	}
+	x := w.cluster(2)
+	w.node(x, 2)
+	gone := certificateOfNode(t, x.all[0].meta.now.Load().authority, "gone", fsm.UUID{1: 7})
+	member := x.all[1].meta.keyring.Certificate()
+	joined := make(chan error, 1)
+	token := nodeToken(t, x.all[0].cfg)
+	go func() {
+		_, err := x.all[2].JoinCluster(wire.JoinClusterRequest{Address: x.all[0].address(), Token: token})
+		joined <- err
+	}()
+	<-entering
+	w.cutOff(2, 3)
+	close(asked)
+	await.Until(t, "it is open for its new cluster", func() bool { return x.all[2].meta.coming.Load() != nil })
+	coming := x.all[2].meta.coming.Load()
+	if err := strangerSpeaksRaft(t, x.all[2].address(), gone, coming); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a node that nobody has named: raft listens (%v)", err)
+	}
+	if err := strangerSpeaksRaft(t, x.all[2].address(), member, coming); err != nil {
+		t.Errorf("a member that the join has named: %v", err)
+	}
+	w.heal()
+	if err := <-joined; err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "it has entered", func() bool { return clusterInfo(t, x.all[2]).Entered })
+}
+
 // Raft speaks with members alone.
 func TestStrangersToACluster(t *testing.T) {
 	ns, ca, cb := newNodes(t), aNode(t, "a"), aNode(t, "b")

@@ -44,6 +44,9 @@ type membership struct {
 
 	governing chan struct{} // capacity 1: full while raft's members are changed, or a node is taken out
 
+	joining atomic.Bool // the node has not heard from its cluster yet: it knows what the join has told it, and no more
+	named   sync.Map    // identifiers (text) of nodes that members have named as their leader meanwhile
+
 	leaving atomic.Bool            // another node is to lead, and this one to be no member: nobody governs meanwhile
 	removed atomic.Bool            // the cluster does not believe this node's certificate, and said so
 	refusal atomic.Pointer[string] // why the cluster does not know of this run of the node yet; nil: it does
@@ -127,6 +130,7 @@ func (m *membership) openRaft(d *Daemon, known bool) (err error) {
 	if err != nil {
 		return err
 	}
+	m.joining.Store(joining)
 	m.raft, err = raftnode.Open(ctx, raftnode.Options{
 		Alone: alone, Clock: d.clock, SegmentBytes: d.segmentBytes,
 		Dir: dir, ID: m.node.String(), Known: known && !founding, Join: joining, Log: d.log.WithField("part", "raft"),
@@ -208,10 +212,16 @@ func (m *membership) others() bool {
 const touchTime = 3 * time.Second
 
 // admits says why a certified node may not speak raft here. Where this node knows what the cluster knows, the cluster
-// must know the certificate and its node. A node that has been away, or is new, knows less, and can learn it from the
-// others alone: it then believes every certificate of the authority that it does not know to be revoked.
+// must know the certificate and its node. A node that has just joined knows of no revocation: until it has heard from
+// the cluster it believes only nodes that the join has named, and who of these say that it leads. A node that has been
+// away knows less than the others and can learn it from them alone, perhaps from one that joined meanwhile: it believes
+// every certificate of the authority that it does not know to be revoked.
 func (m *membership) admits(p pki.Peer) error {
 	if !m.raft.InTouch(touchTime) {
+		if m.joining.Load() && !m.wasNamed(p.Node) {
+			return fmt.Errorf("%w: node %s (%.60q) is none of those that this node was told of when it joined",
+				object.ErrPermission, p.Node, p.Name)
+		}
 		return nil
 	}
 	var member, recorded bool
@@ -225,6 +235,12 @@ func (m *membership) admits(p pki.Peer) error {
 		return fmt.Errorf("%w: node %s (%.60q) is no member of this cluster", object.ErrPermission, p.Node, p.Name)
 	}
 	return nil
+}
+
+// wasNamed reports whether members of the cluster have told this node, which has just joined, of that one.
+func (m *membership) wasNamed(node string) bool {
+	_, named := m.named.Load(node)
+	return named || slices.ContainsFunc(m.book.list(), func(e bookEntry) bool { return e.ID == node })
 }
 
 // dialRaft reaches a node for raft.
@@ -356,6 +372,9 @@ func (m *membership) askLeader(ctx context.Context, leader string, kind wire.Typ
 			return err
 		}
 		if next != noLeader {
+			if m.joining.Load() {
+				m.named.Store(next.String(), nil)
+			}
 			candidates = append([]fsm.UUID{next}, candidates...)
 		}
 	}

@@ -351,6 +351,7 @@ func (d *Daemon) noteNodes(m *membership) (noted bool) {
 		d.log.WithError(err).Warn("cannot note that the node has heard from its cluster")
 		return false
 	}
+	m.joining.Store(false)
 	return true
 }
 

@@ -15,14 +15,14 @@ type followers struct {
 	ask     func(id raft.ServerID, address raft.ServerAddress, term uint64) bool
 	running sync.WaitGroup // of calls of ask
 
-	mu     sync.Mutex // a leaf
-	closed bool       // nobody is asked any more
-	voters map[raft.ServerID]*follower
+	mu     sync.Mutex                  // a leaf
+	closed bool                        // nobody is asked any more
+	voters map[raft.ServerID]*follower // those that are being asked
 }
 
-// follower is one voter. At most one question is under way at it: a voter that stands still costs one goroutine.
+// follower is one voter that is being asked. At most one question is under way at it: a voter that stands still costs
+// one goroutine.
 type follower struct {
-	asking  bool
 	waiting []*reading // whose question has not been sent yet
 }
 
@@ -80,12 +80,9 @@ func (f *followers) question(s raft.Server, r *reading) {
 	if v == nil {
 		v = &follower{}
 		f.voters[s.ID] = v
-	}
-	v.waiting = append(v.waiting, r)
-	if !v.asking {
-		v.asking = true
 		f.running.Go(func() { f.questions(s, v) })
 	}
+	v.waiting = append(v.waiting, r)
 }
 
 // questions asks a voter for as long as reads wait for it.
@@ -106,7 +103,7 @@ func (f *followers) questions(s raft.Server, v *follower) {
 			r.settle()
 		}
 	}
-	v.asking = false
+	delete(f.voters, s.ID) // it may vote no more, or be no member
 }
 
 // settle gives the outcome where there is one. It is called under followers.mu.

@@ -78,6 +78,20 @@ func TestAnswerUnderWayCountsForEarlierReads(t *testing.T) {
 	f.running.Wait()
 }
 
+// TestVotersThatWereRemovedAreForgotten: what is kept of a voter goes with the questions to it.
+func TestVotersThatWereRemovedAreForgotten(t *testing.T) {
+	f := newFollowers(func(raft.ServerID, raft.ServerAddress, uint64) bool { return true })
+	for _, id := range []raft.ServerID{"b", "c", "d"} { // one after the other is the other voter
+		if err := <-f.begin("me", voters("me", id), 7); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.close()
+	if len(f.voters) > 0 {
+		t.Errorf("nobody is asked, and %d voters are kept", len(f.voters))
+	}
+}
+
 // pausedLayer can keep a leader from what its followers answer, as a process that stands still keeps itself.
 type pausedLayer struct {
 	net.Listener
