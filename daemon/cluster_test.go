@@ -250,6 +250,35 @@ func TestTwoNodesBecomeOneCluster(t *testing.T) {
 	}
 }
 
+// TestANewNodeStartsAgainElsewhere: a node that has joined, and is started anew before its cluster could tell it
+// anything, comes in also where it listens at another port. The cluster does not know where it is then, and it does not
+// know what the cluster has noted of it.
+func TestANewNodeStartsAgainElsewhere(t *testing.T) {
+	ns, ca, cb := newNodes(t), aNode(t, "a"), aNode(t, "b")
+	cb.Listen = freePort(t)
+	a := ns.startWith(ca, func(d *Daemon) {
+		d.dialNode = func(ctx context.Context, address string) (net.Conn, error) {
+			if address == cb.Listen {
+				return nil, errNoAnswer
+			}
+			return dialTCP(ctx, address)
+		}
+	})
+	b := ns.start(cb)
+	token := nodeToken(t, ca)
+	joined := make(chan error, 1)
+	go func() {
+		_, err := b.JoinCluster(wire.JoinClusterRequest{Address: a.address(), Token: token})
+		joined <- err
+	}()
+	await.Until(t, "the cluster knows of the new node", func() bool { return len(clusterInfo(t, a).Nodes) == 2 })
+	ns.end(b)
+	<-joined
+	cb.Listen = "127.0.0.1:0"
+	b = ns.start(cb)
+	await.Until(t, "the node has entered", func() bool { return clusterInfo(t, b).Entered })
+}
+
 // Either node may be started again, or both at once; what the cluster knows stays.
 func TestNodesOfAClusterStartAgain(t *testing.T) {
 	ns, ca, cb := newNodes(t), aNode(t, "a"), aNode(t, "b")
@@ -395,8 +424,8 @@ func TestACopiedIdentityIsRefused(t *testing.T) {
 	}
 }
 
-// strangerSpeaksRaft has somebody with a certificate speak raft with a node; what comes back says why it is refused. nil:
-// raft listens.
+// strangerSpeaksRaft has somebody with a certificate speak raft with a node; what comes back says why it is refused.
+// nil: raft answers.
 func strangerSpeaksRaft(t *testing.T, to string, own *tls.Certificate, of *membership) error {
 	t.Helper()
 	raw, err := net.Dial("tcp", to)
@@ -434,7 +463,7 @@ func certificateOfNode(t *testing.T, authority *pki.Authority, name string, node
 }
 
 // TestANewNodeHearsThoseThatItWasTold: a node that has joined, and has not heard from the cluster yet, knows of no
-// revocation. A node that was removed before, whose certificate is good by its date, cannot tell it what the cluster is.
+// revocation. A node that was removed before cannot tell it what the cluster is, however good its certificate's date.
 func TestANewNodeHearsThoseThatItWasTold(t *testing.T) {
 	w := newNetwork(t)
 	entering, asked := make(chan struct{}), make(chan struct{})
@@ -459,7 +488,8 @@ func TestANewNodeHearsThoseThatItWasTold(t *testing.T) {
 	close(asked)
 	await.Until(t, "it is open for its new cluster", func() bool { return x.all[2].meta.coming.Load() != nil })
 	coming := x.all[2].meta.coming.Load()
-	if err := strangerSpeaksRaft(t, x.all[2].address(), gone, coming); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+	err := strangerSpeaksRaft(t, x.all[2].address(), gone, coming)
+	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("a node that nobody has named: raft listens (%v)", err)
 	}
 	if err := strangerSpeaksRaft(t, x.all[2].address(), member, coming); err != nil {

@@ -265,12 +265,12 @@ func (d *Daemon) register(m *membership) error {
 	if err == nil {
 		err = d.putNode(m)
 	}
-	if errors.Is(err, object.ErrBusy) { // this node's copy of the metadata was behind: it is not now
-		err = d.putNode(m)
-	}
 	return err
 }
 
+// putNode tells the cluster where this node is reached, and in which run. The node's own copy of the metadata may be
+// behind, and the cluster may not be able to reach the node before it knows this: so the record's epoch is what the
+// cluster answers, where it is another one.
 func (d *Daemon) putNode(m *membership) error {
 	var epoch uint64
 	m.raft.View(func(s *fsm.State) {
@@ -279,10 +279,25 @@ func (d *Daemon) putNode(m *membership) error {
 		}
 	})
 	addresses := d.advertised()
-	_, err := d.proposeIn(m, &fsm.PutNode{Node: fsm.Node{ID: d.meta.node, Name: d.identity.Name,
-		Incarnation: d.meta.incarnation, Version: clip(d.build.Version), Epoch: epoch, Client: addresses,
-		Peer: addresses}})
-	return err
+	put := &fsm.PutNode{Node: fsm.Node{ID: d.meta.node, Name: d.identity.Name, Incarnation: d.meta.incarnation,
+		Version: clip(d.build.Version), Epoch: epoch, Client: addresses, Peer: addresses}}
+	ctx, cancel := context.WithTimeout(m.ctx, proposeTime)
+	defer cancel()
+	result, index, err := m.send(ctx, put)
+	if err == nil && errors.Is(result.Err(), object.ErrBusy) {
+		put.Node.Epoch = result.Epoch
+		result, index, err = m.send(ctx, put)
+	}
+	if err == nil {
+		err = result.Err()
+	}
+	if err != nil {
+		return err
+	}
+	if err := m.raft.Await(ctx, index); err != nil {
+		return fmt.Errorf("%w: the cluster knows of this node, which has not heard from it yet: %w", object.ErrTimeout, err)
+	}
+	return nil
 }
 
 // loadTenants makes the table of the tenants, with those that are configured.

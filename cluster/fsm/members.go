@@ -270,13 +270,15 @@ func put[K comparable, T any, P epochs[T]](table map[K]P, key K, next P, most in
 	return old, done(*epoch)
 }
 
-// checkEpoch refuses a command that was made of another epoch than the record now has.
+// checkEpoch refuses a command that was made of another epoch than the record now has, which is the result's.
 func checkEpoch(what string, have, want uint64) Result {
-	if have != want {
-		return refuse(object.ErrBusy, "%s is at epoch %d, the command was made for %d: read it again and repeat",
-			what, have, want)
+	if have == want {
+		return Result{}
 	}
-	return Result{}
+	r := refuse(object.ErrBusy, "%s is at epoch %d, the command was made for %d: read it again and repeat", what, have,
+		want)
+	r.Epoch = have
+	return r
 }
 
 // checkIncarnation refuses what an incarnation that runs no more asks for.
