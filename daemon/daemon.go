@@ -520,7 +520,7 @@ func (d *Daemon) openPool() error {
 		KernelTime:   d.cfg.KernelTime,
 		BuildTime:    d.cfg.BuildTime,
 		SessionBytes: uint64(max(d.cfg.SessionDevice, 0)), Objects: d.objectsOn,
-		GPUs: d.keeper.All, GPUMemory: d.keeper.Sample,
+		GPUs: d.keeper.All, GPUMemory: d.keeper.Sample, GPUsDone: d.keeper.ProbeOver,
 		NoInPlace:    d.cfg.NoInPlace,
 		Devices:      choice,
 		ProbeTimeout: d.cfg.ProbeTimeout, StartTimeout: d.cfg.StartTimeout, Log: d.log,

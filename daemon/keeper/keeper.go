@@ -1,7 +1,7 @@
 // Package keeper runs the daemon's keeper, the process `tendril keeper` in which the CUDA driver is
 // (forwarding/keeper): it starts it when memory of a GPU is first asked for, asks it, and ends it when nobody has asked
-// for a while. What the keeper makes is the daemon's from then on, as descriptors, so its end costs nothing: the next
-// request starts another.
+// for a while, or only a probe of drivers has. What the keeper makes is the daemon's from then on, as descriptors, so
+// its end costs nothing: the next request starts another.
 //
 // Trust: the driver may crash, hang or answer nonsense. A request that is not answered in time ends the keeper; what is
 // answered is checked for its form. One that does not end when it is killed holds nobody up, and as long as it is there
@@ -74,6 +74,7 @@ type Keeper struct {
 	process *process   // nil: none runs
 	stuck   *process   // was killed and did not end in time; nil: none
 	idle    *time.Timer
+	used    bool // since a process last rested, somebody else than a probe of the daemon's asked
 	closed  bool
 	starts  int
 	fault   error // of the last request that two keepers failed at, or that found one that does not end
@@ -200,7 +201,7 @@ func (k *Keeper) end(p *process) (fate string) {
 	return fate
 }
 
-// All lists the GPUs, offered or not. Errors: ErrUnsupported, ErrNoDevice.
+// All lists the GPUs, offered or not, for a probe: ProbeOver follows. Errors: ErrUnsupported, ErrNoDevice.
 func (k *Keeper) All() ([]clwire.KeeperDevice, error) {
 	reply, fd, err := k.ask(nobody, &clwire.KeeperRequest{List: &clwire.KeeperList{}})
 	closeFD(fd)
@@ -212,6 +213,7 @@ func (k *Keeper) All() ([]clwire.KeeperDevice, error) {
 
 // Devices lists the GPUs that are offered. Errors: as All's.
 func (k *Keeper) Devices() ([]clwire.KeeperDevice, error) {
+	k.use()
 	all, err := k.All()
 	if err != nil {
 		return nil, err
@@ -247,10 +249,12 @@ func (k *Keeper) Allocate(who store.Asker, device object.Device, bytes uint64) (
 	if err := k.offered(device); err != nil {
 		return -1, 0, err
 	}
+	k.use()
 	return k.allocate(who, device, bytes)
 }
 
-// Sample makes memory as Allocate does, of a GPU that may not be offered: for the daemon's own trial of a driver.
+// Sample makes memory as Allocate does, of a GPU that may not be offered, for a probe that tries a driver: ProbeOver
+// follows.
 func (k *Keeper) Sample(uuid string, bytes uint64) (*os.File, error) {
 	device, err := object.ParseDevice(uuid)
 	if err != nil {
@@ -293,6 +297,7 @@ func wire(p store.Place, done uint64) clwire.KeeperPlace {
 // Others have their turns between its steps, before each of which it is looked at whether who asks is gone. Errors: as
 // Allocate's.
 func (k *Keeper) Copy(who store.Asker, to, from store.Place, bytes uint64) error {
+	k.use()
 	k.mu.Lock()
 	k.last++
 	id := k.last
@@ -557,6 +562,24 @@ func (k *Keeper) endTurn() {
 	}
 }
 
+// use notes that somebody else than a probe asks.
+func (k *Keeper) use() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.used = true
+}
+
+// ProbeOver ends a keeper that only a probe has asked, which has no more questions: a node whose GPUs nobody keeps
+// objects on has none.
+func (k *Keeper) ProbeOver() {
+	k.mu.Lock()
+	used := k.used
+	k.mu.Unlock()
+	if !used {
+		k.rest()
+	}
+}
+
 // rest ends a keeper that nobody has asked for a while: its context takes memory of the GPU.
 func (k *Keeper) rest() {
 	if !k.turns.try() {
@@ -565,7 +588,7 @@ func (k *Keeper) rest() {
 	defer k.turns.give()
 	k.mu.Lock()
 	p := k.process
-	k.process = nil
+	k.process, k.used = nil, false
 	clear(k.pinned)
 	k.mu.Unlock()
 	if p != nil {

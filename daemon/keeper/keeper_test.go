@@ -363,6 +363,47 @@ func TestAKeeperRests(t *testing.T) {
 	}
 }
 
+// A keeper that only the daemon's probe of drivers has asked ends with the probe; one that others use stays.
+func TestAKeeperForAProbeAlone(t *testing.T) {
+	k := newKeeper(t, Options{Driver: fakecuda.Build(t)})
+	if k.ProbeOver(); k.Status() != nil {
+		t.Fatalf("before any question: %+v", k.Status())
+	}
+	probe := func() {
+		t.Helper()
+		if _, err := k.All(); err != nil {
+			t.Fatal(err)
+		}
+		memory, err := k.Sample(device(1).String(), 2<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		memory.Close()
+		k.ProbeOver()
+	}
+	probe()
+	if s := k.Status(); s.PID != 0 || s.Starts != 1 {
+		t.Errorf("after a probe: %+v", s)
+	}
+	for i, use := range []func() error{
+		func() error { _, err := k.Devices(); return err },
+		func() error { return allocate(k, device(1), 2<<20) },
+	} {
+		if err := use(); err != nil {
+			t.Fatal(err)
+		}
+		probe()
+		if s := k.Status(); s.PID == 0 || s.Starts != 2+2*i {
+			t.Errorf("after a probe beside use %d: %+v", i, s)
+		}
+		k.rest()
+		probe()
+		if s := k.Status(); s.PID != 0 {
+			t.Errorf("after a rest and a probe: %+v", s)
+		}
+	}
+}
+
 // Close ends a request that hangs.
 func TestCloseEndsWhatHangs(t *testing.T) {
 	t.Setenv("FAKE_CUDA_HANG", "1")

@@ -38,6 +38,9 @@ func (p *Pool) Probe() {
 		wg.Go(func() { found[i], lacking[i], states[i] = p.probeOne(d) })
 	}
 	wg.Wait()
+	if p.opts.GPUsDone != nil {
+		p.opts.GPUsDone()
+	}
 	p.setDrivers(states)
 	p.setFallbacks(slices.Concat(lacking...))
 	offered, hidden, missing := p.opts.Devices.choose(slices.Concat(found...))

@@ -110,13 +110,17 @@ func TestComputeModesAreWhatCUDASays(t *testing.T) {
 		mode  string
 		fault error
 		want  clwire.ComputeMode
+		asked string
 	}{
-		{"gpus-NVIDIA", nil, clwire.ComputeExclusive},
-		{"gpus-NVIDIA", errors.New("a CUDA driver that fails"), ""},
-		{"gpus", nil, ""},
+		{"gpus-NVIDIA", nil, clwire.ComputeExclusive, "modes, done"},
+		{"gpus-NVIDIA", errors.New("a CUDA driver that fails"), "", "modes, done"},
+		{"gpus", nil, "", "done"},
 	} {
+		var asked []string
 		_, platforms := fakeGPUs(t, func(o *Options) {
+			o.GPUsDone = func() { asked = append(asked, "done") }
 			o.GPUs = func() ([]clwire.KeeperDevice, error) {
+				asked = append(asked, "modes")
 				if x.fault != nil {
 					return nil, x.fault
 				}
@@ -125,6 +129,9 @@ func TestComputeModesAreWhatCUDASays(t *testing.T) {
 		}, x.mode)
 		if d := platforms[0].Snapshot.Devices; d[0].Mode != x.want || d[1].Mode != "" {
 			t.Errorf("%s, %v: %q and %q", x.mode, x.fault, d[0].Mode, d[1].Mode)
+		}
+		if got := strings.Join(asked, ", "); got != x.asked {
+			t.Errorf("%s, %v: %s; want %s", x.mode, x.fault, got, x.asked)
 		}
 	}
 }

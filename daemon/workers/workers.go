@@ -65,7 +65,9 @@ type Options struct {
 	GPUs func() ([]clwire.KeeperDevice, error)
 	// new memory of a GPU, which the caller owns, to try its OpenCL driver with; nil: there is none. It may wait for
 	// the driver. Errors: object.ErrUnsupported (no object lies on that GPU), others
-	GPUMemory    func(uuid string, bytes uint64) (*os.File, error)
+	GPUMemory func(uuid string, bytes uint64) (*os.File, error)
+	// a probe has no more questions of these two; nil: nobody wants to know
+	GPUsDone     func()
 	KernelTime   time.Duration // that one command may run on its device; 0 = no bound
 	BuildTime    time.Duration // that one build may take; 0 = no bound
 	NoInPlace    bool          // no device computes on shared memory, whatever it could
