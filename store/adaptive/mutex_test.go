@@ -1,6 +1,7 @@
 package adaptive
 
 import (
+	"runtime"
 	"sync"
 	"testing"
 )
@@ -27,21 +28,29 @@ func TestTriesBeforeItSleeps(t *testing.T) {
 	m.Unlock()
 }
 
+// The holder lets others run, so that they find the lock locked: with one processor they sleep for it at once, with
+// several they look for a while.
 func TestMutex(t *testing.T) {
-	var m Mutex
-	var all sync.WaitGroup
-	n := 0
-	for range 8 {
-		all.Go(func() {
-			for range 10_000 {
-				m.Lock()
-				n++
-				m.Unlock()
-			}
-		})
-	}
-	all.Wait()
-	if n != 80_000 {
-		t.Errorf("80,000 additions under the lock make %d", n)
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	for _, processors := range []int{1, 4} {
+		runtime.GOMAXPROCS(processors)
+		var m Mutex
+		var all sync.WaitGroup
+		n := 0
+		for range 8 {
+			all.Go(func() {
+				for range 1000 {
+					m.Lock()
+					before := n
+					runtime.Gosched()
+					n = before + 1
+					m.Unlock()
+				}
+			})
+		}
+		all.Wait()
+		if n != 8000 {
+			t.Errorf("%d processors: 8000 additions under the lock make %d", processors, n)
+		}
 	}
 }
