@@ -21,13 +21,15 @@ RACE := ./store/... ./ipc/... ./client/... ./cluster/... ./daemon/... ./forwardi
   ./forwarding/link/... ./forwarding/session/... ./forwarding/span/... ./forwarding/worker/engine/... ./forwarding/worker/peer/...
 # Their tests that run without it too, and where these are: those that -short makes shorter, and those that measure what
 # the detector changes. A test of tools/archtest compares both lists with the tests.
-UNRACED := TestBothSidesAtOnce|TestCopyNowAllocatesNothing|TestDaemonKilledAtRandom|TestDamage|\
+UNRACED := TestACommandIsOneAllocation|TestBothSidesAtOnce|TestCopyNowAllocatesNothing|TestDaemonKilledAtRandom|\
+  TestDamage|\
   TestEachCallOfAStoresLifeFails|TestFullDiskStopsChangesAlone|TestGoPage|TestHotPathDoesNotAllocate|\
   TestIndexModel|TestIndexUnderFire|TestKernelReadsAndWrites|TestKilledInTheHandover|TestKilledIndexClients|\
   TestManyConnectionsCostLittle|TestNoSystemCall|TestNothingIsAllocatedAFrame|TestRandomProgramsSeeOneMemory|\
   TestRiot|TestScale|TestSettingAllocatesNothing|TestSteadyGetAllocatesNothing|TestUnreadListsCostLittle|TestWorld
 UNRACED_IN := ./store ./store/index ./ipc ./client ./cluster/raftnode ./daemon ./daemon/frontdoor \
-  ./forwarding/session ./forwarding/session/kernelargs ./forwarding/session/ways ./forwarding/span
+  ./forwarding/session ./forwarding/session/kernelargs ./forwarding/session/ways ./forwarding/span \
+  ./forwarding/worker/engine
 empty :=
 
 .PHONY: help

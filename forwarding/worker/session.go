@@ -58,6 +58,7 @@ type session struct {
 	write      inlineWrite
 	tracer     *tracer // nil: nobody traces
 	scratch    records
+	said       reports                  // the engine's, which is locked when it reports
 	rows       *[rowCount]row           // dispatch.go
 	messages   [rowCount]clwire.Message // what records are decoded into
 	longWords  atomic.Bool              // of what programs are built from: see hasLongWord
@@ -78,6 +79,12 @@ type session struct {
 type records struct {
 	command engine.Command
 	replay  []byte // a recorded command with the Cmd of its turn
+}
+
+// reports are reused from one to the next. A record is encoded when it is sent.
+type reports struct {
+	events clwire.Events
+	reply  clwire.Reply
 }
 
 // blob gathers the pieces of something larger than a record.
@@ -300,14 +307,16 @@ func (r reporter) Events(ends []engine.End, urgent bool) {
 		// an answer, or engine.Options.Reported: the stream's flusher would be one thread more to wake
 		flags = clwire.FlagMore
 	}
-	r.s.send(&clwire.Events{Ends: ends}, flags, 0)
+	r.s.said.events.Ends = ends
+	r.s.send(&r.s.said.events, flags, 0)
 }
 
 func (r reporter) Reply(request uint64, status int32) {
 	if r.s.output != nil {
 		r.s.output.drain()
 	}
-	r.s.send(&clwire.Reply{Status: status}, clwire.FlagUrgent, request)
+	r.s.said.reply.Status = status
+	r.s.send(&r.s.said.reply, clwire.FlagUrgent, request)
 }
 
 func (r reporter) HostReady(op uint64, status int32) {

@@ -118,6 +118,9 @@ type Engine struct {
 	all      bool           // every command is followed
 	work     sync.WaitGroup // submitters, waiters and closers
 
+	firstFired [1]*wait // what fired begins in: mostly there is one
+
+	listed   []*event // scratch, enqueue
 	natives  []Native // scratch, submission
 	probes   []Native // scratch, sweep
 	picked   []*event // scratch, sweepDisordered
@@ -261,11 +264,16 @@ func (e *Engine) enqueue(c *Command) error {
 	if q == nil {
 		return fmt.Errorf("queue %d: %w", c.Queue, ErrNoQueue)
 	}
+	after := e.listed[:0]
 	for _, id := range c.Wait {
-		if e.events[id] == nil {
+		d := e.events[id]
+		if d == nil {
 			return fmt.Errorf("event %d in a wait list: %w", id, ErrNoEvent)
 		}
+		after = append(after, d)
 	}
+	e.listed = after
+	defer clear(after)
 	if c.Kind == KindHost && e.hosts[c.Op] != nil {
 		return fmt.Errorf("host operation %d: %w", c.Op, ErrTaken)
 	}
@@ -279,11 +287,11 @@ func (e *Engine) enqueue(c *Command) error {
 		}
 		ev.urgent, ev.hurry = true, true
 	}
-	if c.Kind == KindTask && (!e.opt.Submitters || q.hasRoom(c)) && e.free(q, c) {
-		e.submitNow(q, c, ev)
+	if c.Kind == KindTask && (!e.opt.Submitters || q.hasRoom(c)) && q.free(c, after) {
+		e.submitNow(q, c, after, ev)
 		return nil
 	}
-	e.hold(q, c, ev)
+	e.hold(q, c, after, ev)
 	return nil
 }
 
@@ -321,16 +329,16 @@ func (q *queue) underWay() int {
 }
 
 // free says whether a task may go straight to the driver: nothing is held
-// before it and everything it waits for is submitted or done well.
-func (e *Engine) free(q *queue, c *Command) bool {
+// before it and everything it waits for (after) is submitted or done well.
+func (q *queue) free(c *Command, after []*event) bool {
 	if c.Gate != nil && !(c.Gate.ev.state == stateDone && c.Gate.ev.status == 0) {
 		return false
 	}
 	if len(q.held) > 0 && (!q.outOfOrder || q.barrier != nil && q.barrier.state == stateHeld) {
 		return false
 	}
-	for _, id := range c.Wait {
-		if d := e.events[id]; d.state == stateHeld || d.status < 0 {
+	for _, d := range after {
+		if d.state == stateHeld || d.status < 0 {
 			return false
 		}
 	}
@@ -339,12 +347,12 @@ func (e *Engine) free(q *queue, c *Command) bool {
 
 // doNow does a command without the driver, if that can be. The queue is in order and has seen its last command end, or
 // none: whoever waits for the queue has nothing new to wait for.
-func (e *Engine) doNow(q *queue, c *Command, ev *event) bool {
+func (e *Engine) doNow(q *queue, c *Command, after []*event, ev *event) bool {
 	if q.outOfOrder || q.clock != 0 || q.underWay() > 0 || c.Request != 0 {
 		return false
 	}
-	for _, id := range c.Wait {
-		if e.events[id].state != stateDone {
+	for _, d := range after {
+		if d.state != stateDone {
 			return false
 		}
 	}
@@ -360,17 +368,16 @@ func (e *Engine) doNow(q *queue, c *Command, ev *event) bool {
 }
 
 // submitNow is the short way: no command object, no copy of the wait list.
-func (e *Engine) submitNow(q *queue, c *Command, ev *event) {
-	if e.doNow(q, c, ev) {
+func (e *Engine) submitNow(q *queue, c *Command, after []*event, ev *event) {
+	if e.doNow(q, c, after, ev) {
 		return
 	}
 	waits := e.natives[:0]
-	for _, id := range c.Wait {
-		d := e.events[id]
+	for _, d := range after {
 		if d.state == stateSubmitted {
 			waits = append(waits, d.native)
 			if ev != nil {
-				ev.deps = append(ev.deps, d)
+				ev.comesAfter(d)
 			} else {
 				q.comesAfter(d)
 			}
@@ -386,9 +393,9 @@ func (e *Engine) submitNow(q *queue, c *Command, ev *event) {
 	want := ev != nil || e.all || last && !q.outOfOrder
 	q.unflushed = e.opt.Submitters
 	native, status, text := c.Task.Submit(q.native, waits, want)
-	after := c.Task.Finished()
+	finished := c.Task.Finished()
 	c.Task.Drop()
-	e.submitted(q, ev, native, status, text, after, c.Request)
+	e.submitted(q, ev, native, status, text, finished, c.Request)
 }
 
 // submitted books what the driver answered. ev is nil if nobody follows the command.

@@ -42,6 +42,17 @@ type event struct {
 	times      *[5]uint64 // of a host operation that somebody wants the times of
 	queued     Native     // of a held command that somebody wants the times of: the mark of its enqueue; 0: none
 	earlier    *event     // of a barrier that may fail: the one before it, which then still stands
+
+	firstDep  [1]*event // what deps and waits begin in: most have one
+	firstWait [1]*wait
+}
+
+// comesAfter adds to what the event's command waits for.
+func (ev *event) comesAfter(d *event) {
+	if ev.deps == nil {
+		ev.deps = ev.firstDep[:0]
+	}
+	ev.deps = append(ev.deps, d)
 }
 
 // dependent is a held command that an event blocks.
@@ -153,6 +164,7 @@ func (e *Engine) done(ev *event, status int32) {
 		e.arrive(w, status)
 	}
 	ev.waits, ev.deps, ev.behind = nil, nil, nil
+	ev.firstWait, ev.firstDep = [1]*wait{}, [1]*event{}
 	if status == 0 {
 		ev.earlier = nil
 	}

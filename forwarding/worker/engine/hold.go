@@ -17,7 +17,7 @@ type command struct {
 }
 
 // hold keeps a command until its dependencies let it go, which may be at once.
-func (e *Engine) hold(q *queue, c *Command, ev *event) {
+func (e *Engine) hold(q *queue, c *Command, after []*event, ev *event) {
 	if ev == nil {
 		ev = &event{}
 	}
@@ -26,8 +26,8 @@ func (e *Engine) hold(q *queue, c *Command, ev *event) {
 	if c.Task != nil {
 		h.task = c.Task.Keep()
 	}
-	for _, id := range c.Wait {
-		e.depend(h, e.events[id], waits)
+	for _, d := range after {
+		e.depend(h, d, waits)
 	}
 	if c.Gate != nil {
 		e.depend(h, c.Gate.ev, gates)
@@ -275,7 +275,7 @@ func (e *Engine) submit(h *command) {
 		if d.state == stateSubmitted {
 			natives = append(natives, d.native)
 			d.pins++
-			h.event.deps = append(h.event.deps, d)
+			h.event.comesAfter(d)
 		}
 	}
 	var native Native

@@ -23,6 +23,9 @@ func (e *Engine) attach(w *wait, ev *event, fatal bool) {
 		return
 	}
 	w.remaining++
+	if ev.waits == nil {
+		ev.waits = ev.firstWait[:0]
+	}
 	ev.waits = append(ev.waits, w)
 	ev.hurry = ev.hurry || w.then == nil
 	e.makeUrgent(ev)
@@ -54,7 +57,11 @@ func (e *Engine) flush() {
 	for len(e.fired) > 0 {
 		e.sendEnds() // an answer may bring more
 		w := e.fired[0]
-		e.fired = e.fired[1:]
+		if e.fired[0] = nil; len(e.fired) > 1 {
+			e.fired = e.fired[1:]
+		} else {
+			e.fired = e.firstFired[:0]
+		}
 		e.answer(w)
 	}
 	e.reportedAll() // not every answer leaves the process
