@@ -13,6 +13,7 @@ import (
 	"tendril/cluster/fsm"
 	"tendril/cluster/pki"
 	"tendril/daemon/frontdoor"
+	"tendril/daemon/inspect"
 	"tendril/store/object"
 	"tendril/tools/e2e/await"
 )
@@ -103,9 +104,9 @@ func TestAccessToOtherNodes(t *testing.T) {
 	if _, err := conn.RevokeCertificates(client.CertificateChoice{Node: "nobody"}, ""); !errors.Is(err, object.ErrNotFound) {
 		t.Error(err)
 	}
-	var list []CertificateStatus
+	var list []inspect.Certificate
 	for raw, err := range conn.EachCertificate() {
-		var c CertificateStatus
+		var c inspect.Certificate
 		if err != nil || json.Unmarshal(raw, &c) != nil {
 			t.Fatal(err)
 		}
@@ -113,7 +114,7 @@ func TestAccessToOtherNodes(t *testing.T) {
 			list = append(list, c)
 		}
 	}
-	revoked := func(c CertificateStatus) bool { return c.State == "revoked" && c.Reason == "test" }
+	revoked := func(c inspect.Certificate) bool { return c.State == "revoked" && c.Reason == "test" }
 	if len(list) != 4 || len(slices.DeleteFunc(slices.Clone(list), revoked)) != 1 {
 		t.Errorf("%+v", list)
 	}

@@ -185,7 +185,7 @@ func (d *Daemon) Audit(p frontdoor.Peer, m wire.AuditRequest) ([]byte, error) {
 	}
 	own := d.meta.node.String()
 	if p.Role == pki.Node {
-		page, err := d.ownAudit(m, places[own])
+		page, err := d.readAudit(m, "", places[own])
 		if err != nil {
 			return nil, err
 		}
@@ -205,12 +205,14 @@ func auditLimit(m wire.AuditRequest) int {
 	return int(m.Limit)
 }
 
-// ownAudit gives this node's events behind a place in each series, oldest first.
-func (d *Daemon) ownAudit(m wire.AuditRequest, places map[string]uint64) (page AuditPage, err error) {
+// readAudit gives this node's events behind a place in each series, oldest first. Detail is the series. What they are
+// of begins with prefix.
+func (d *Daemon) readAudit(m wire.AuditRequest, prefix string, places map[string]uint64) (page AuditPage,
+	err error) {
 	page.Places = map[string]uint64{}
 	since := time.Unix(0, int64(min(m.Since, math.MaxInt64)))
 	want := func(e audit.Event) bool {
-		return !e.Time.Before(since) && (m.Tenant == "" || e.Tenant == m.Tenant)
+		return !e.Time.Before(since) && (m.Tenant == "" || e.Tenant == m.Tenant) && strings.HasPrefix(e.What, prefix)
 	}
 	logs := d.audits.Load()
 	if logs == nil {
@@ -316,7 +318,7 @@ func (d *Daemon) askForAudit(m wire.AuditRequest, places map[string]map[string]u
 	for i := range found {
 		n := &found[i]
 		if n.id == d.meta.node.String() {
-			n.page, n.err = d.ownAudit(m, places[n.id])
+			n.page, n.err = d.readAudit(m, "", places[n.id])
 			continue
 		}
 		asked.Go(func() { n.page, n.err = d.askOneForAudit(ctx, member, n.id, m, places[n.id]) })

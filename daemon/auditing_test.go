@@ -128,7 +128,7 @@ func TestAuditGoesOnWhereTheClockWasSetBack(t *testing.T) {
 	d.audits.Store(&logs)
 	places, seen := map[string]uint64{}, map[string]int{}
 	for range 20 {
-		page, err := d.ownAudit(wire.AuditRequest{Limit: 2}, places)
+		page, err := d.readAudit(wire.AuditRequest{Limit: 2}, "", places)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,23 +10,10 @@ import (
 	"tendril/cluster/fsm"
 	"tendril/cluster/pki"
 	"tendril/daemon/frontdoor"
+	"tendril/daemon/inspect"
 	"tendril/ipc/wire"
 	"tendril/store/object"
 )
-
-// CertificateStatus is one certificate in `tendril certificate ls`.
-type CertificateStatus struct {
-	Serial  string    `json:"serial"`
-	Name    string    `json:"name"` // the client's or node's
-	Role    string    `json:"role"`
-	Tenant  string    `json:"tenant"`          // "node:" and its identifier for a node's own
-	Token   string    `json:"token,omitempty"` // that paid for it
-	Node    string    `json:"node,omitempty"`  // whose local programs have it, by name
-	Expires time.Time `json:"expires"`
-	Revoked time.Time `json:"revoked,omitzero"`
-	Reason  string    `json:"reason,omitempty"` // of the revocation
-	State   string    `json:"state"`            // good, expired, revoked
-}
 
 // EachCertificate implements frontdoor.Cluster: by serial number.
 func (d *Daemon) EachCertificate(after string, f func(any, string) bool) error {
@@ -40,7 +27,7 @@ func (d *Daemon) EachCertificate(after string, f func(any, string) bool) error {
 		}
 	})
 	for _, c := range list {
-		x := CertificateStatus{Serial: c.Serial.String(), Name: c.Subject, Role: pki.Role(c.Role).String(),
+		x := inspect.Certificate{Serial: c.Serial.String(), Name: c.Subject, Role: pki.Role(c.Role).String(),
 			Tenant: c.Tenant, Expires: at(c.Expires), Revoked: at(c.Revoked), Reason: c.Reason, State: "good"}
 		switch {
 		case c.Revoked != 0:

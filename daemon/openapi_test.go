@@ -11,7 +11,9 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"tendril/client"
+	"tendril/cluster/pki"
 	"tendril/daemon/inspect"
+	"tendril/ipc/wire"
 	"tendril/store"
 	"tendril/store/object"
 )
@@ -60,6 +62,15 @@ func TestAnswersFitTheirDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer o.Release()
+	if _, err := conn.CreateToken(client.TokenOptions{Role: pki.Metrics}); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []wire.ChangeTenantRequest{{Name: "lab", Change: wire.TenantCreate},
+		{Name: "lab", Change: wire.TenantMap, Kind: 1, Member: "4242"}} {
+		if err := conn.ChangeTenant(m); err != nil {
+			t.Fatal(err)
+		}
+	}
 	secret := pageKeyOf(t, d, pageKey{all: true})
 	status, text, _ := asked(t, d, "/v1/openapi.json", "")
 	var document map[string]any

@@ -195,7 +195,7 @@ func TestTokensThatAreNoGood(t *testing.T) {
 		far.Close()
 	}
 	raw, err := conn.Tokens()
-	var list []TokenStatus
+	var list []inspect.Token
 	if err == nil {
 		err = json.Unmarshal(raw, &list)
 	}

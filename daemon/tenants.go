@@ -13,6 +13,7 @@ import (
 
 	"tendril/cluster/fsm"
 	"tendril/daemon/frontdoor"
+	"tendril/daemon/inspect"
 	"tendril/daemon/tenancy"
 	"tendril/ipc/wire"
 	"tendril/store"
@@ -22,45 +23,12 @@ import (
 // Tenants are records of the cluster's metadata (fsm.SetTenant). Each node makes of them who is who on it, whom it lets
 // in, and what bounds whom. Who is in no record is what the node's configuration says, or the tenant of its user.
 
-// TenantRecord is one tenant in `tendril tenant ls`.
-type TenantRecord struct {
-	Name     string         `json:"name"`
-	Managed  bool           `json:"managed"` // else of some node's configuration
-	State    string         `json:"state"`   // enabled, disabled
-	Disabled time.Time      `json:"disabled,omitzero"`
-	Members  []MemberRecord `json:"members"`
-	Quotas   []QuotaRecord  `json:"quotas"`
-	Cluster  QuotaRecord    `json:"cluster"` // of all nodes together
-
-	PublishedObjects int    `json:"published_objects"`
-	PublishedBytes   uint64 `json:"published_bytes"` // each object once
-	LeasedDevices    int    `json:"leased_devices"`  // over nodes
-}
-
-// MemberRecord is somebody who is a tenant.
-type MemberRecord struct {
-	Kind string `json:"kind"` // user, group, certificate
-	Name string `json:"name"` // or a number
-	Node string `json:"node,omitempty"`
-}
-
-// QuotaRecord is what bounds a tenant; what is not there does not.
-type QuotaRecord struct {
-	Node        string `json:"node,omitempty"` // none: each node that is not named
-	MemoryBytes uint64 `json:"memory_bytes,omitempty"`
-	DiskBytes   uint64 `json:"disk_bytes,omitempty"`
-	GPUBytes    uint64 `json:"gpu_bytes,omitempty"` // of each GPU
-	Devices     uint32 `json:"devices,omitempty"`   // leased
-	Objects     uint32 `json:"objects,omitempty"`   // published; of the cluster
-	Bytes       uint64 `json:"published_bytes,omitempty"`
-}
-
 var memberKinds = map[fsm.MemberKind]string{fsm.MemberUser: "user", fsm.MemberGroup: "group",
 	fsm.MemberCertificate: "certificate"}
 
 // EachTenant implements frontdoor.Cluster: by name.
 func (d *Daemon) EachTenant(after string, f func(any, string) bool) error {
-	var list []TenantRecord
+	var list []inspect.Tenant
 	d.meta.raft.View(func(s *fsm.State) {
 		names := map[fsm.UUID]string{{}: ""}
 		for _, n := range s.Nodes() {
@@ -91,27 +59,27 @@ func (d *Daemon) EachTenant(after string, f func(any, string) bool) error {
 	return nil
 }
 
-func recordOf(t *fsm.Tenant, nameOf func(fsm.UUID) string) TenantRecord {
-	x := TenantRecord{Name: t.Name, Managed: t.Managed, State: "enabled", Disabled: at(t.Disabled),
-		Members: []MemberRecord{}, Quotas: []QuotaRecord{},
-		Cluster: QuotaRecord{Objects: t.Whole.Objects, Bytes: t.Whole.Bytes, Devices: t.Whole.Devices}}
+func recordOf(t *fsm.Tenant, nameOf func(fsm.UUID) string) inspect.Tenant {
+	x := inspect.Tenant{Name: t.Name, Managed: t.Managed, State: "enabled", Disabled: at(t.Disabled),
+		Members: []inspect.Member{}, Quotas: []inspect.Quota{},
+		Cluster: inspect.Quota{Objects: t.Whole.Objects, Bytes: t.Whole.Bytes, Devices: t.Whole.Devices}}
 	if t.Disabled != 0 {
 		x.State = "disabled"
 	}
 	for _, m := range t.Members {
-		x.Members = append(x.Members, MemberRecord{memberKinds[m.Kind], m.Name, nameOf(m.Node)})
+		x.Members = append(x.Members, inspect.Member{Kind: memberKinds[m.Kind], Name: m.Name, Node: nameOf(m.Node)})
 	}
 	for _, n := range t.Users {
-		x.Members = append(x.Members, MemberRecord{Kind: "user", Name: fmt.Sprint(n)})
+		x.Members = append(x.Members, inspect.Member{Kind: "user", Name: fmt.Sprint(n)})
 	}
 	for _, n := range t.Groups {
-		x.Members = append(x.Members, MemberRecord{Kind: "group", Name: fmt.Sprint(n)})
+		x.Members = append(x.Members, inspect.Member{Kind: "group", Name: fmt.Sprint(n)})
 	}
 	for _, name := range t.Certificates {
-		x.Members = append(x.Members, MemberRecord{Kind: "certificate", Name: name})
+		x.Members = append(x.Members, inspect.Member{Kind: "certificate", Name: name})
 	}
 	for _, q := range t.Quotas {
-		x.Quotas = append(x.Quotas, QuotaRecord{Node: nameOf(q.Node), MemoryBytes: q.MemoryBytes,
+		x.Quotas = append(x.Quotas, inspect.Quota{Node: nameOf(q.Node), MemoryBytes: q.MemoryBytes,
 			DiskBytes: q.DiskBytes, GPUBytes: q.GPUBytes, Devices: q.Devices})
 	}
 	return x

@@ -10,17 +10,18 @@ import (
 	"tendril/client"
 	"tendril/cluster/fsm"
 	"tendril/cluster/pki"
+	"tendril/daemon/inspect"
 	"tendril/ipc/wire"
 	"tendril/store/object"
 	"tendril/tools/e2e/await"
 )
 
 // tenantsAt lists the records as a node has them.
-func tenantsAt(t *testing.T, c Config) map[string]TenantRecord {
+func tenantsAt(t *testing.T, c Config) map[string]inspect.Tenant {
 	t.Helper()
-	found := map[string]TenantRecord{}
+	found := map[string]inspect.Tenant{}
 	for raw, err := range dial(t, c).EachTenant() {
-		var x TenantRecord
+		var x inspect.Tenant
 		if err != nil || json.Unmarshal(raw, &x) != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"tendril/cluster/fsm"
 	"tendril/cluster/pki"
 	"tendril/daemon/frontdoor"
+	"tendril/daemon/inspect"
 	"tendril/daemon/tenancy"
 	"tendril/ipc/wire"
 	"tendril/store/object"
@@ -18,21 +19,6 @@ import (
 
 // maxTokenLife bounds what a person types; 0 is for ever.
 const maxTokenLife = 10 * 365 * 24 * time.Hour
-
-// TokenStatus is one token in `tendril token ls`. The secret is nowhere.
-type TokenStatus struct {
-	ID           string    `json:"id"`
-	Role         string    `json:"role"`
-	Tenant       string    `json:"tenant"`
-	Created      time.Time `json:"created"`
-	Expires      time.Time `json:"expires,omitzero"`
-	Once         bool      `json:"once"`
-	Uses         uint32    `json:"uses"`
-	Revoked      time.Time `json:"revoked,omitzero"`
-	State        string    `json:"state"`        // good, used, expired, revoked
-	Certificates int       `json:"certificates"` // good ones that it paid for
-	Clients      []string  `json:"clients"`      // whose they are: the names in them, each once
-}
 
 // CreateToken implements frontdoor.Cluster. A token without a tenant is for the tenant of who made it; one that root
 // makes is for a tenant of its own.
@@ -142,7 +128,7 @@ func (d *Daemon) EachToken(after string, f func(any, string) bool) error {
 	for _, t := range list {
 		names := append([]string{}, clients[t.ID]...)
 		slices.Sort(names)
-		x := TokenStatus{
+		x := inspect.Token{
 			ID: t.ID.String(), Role: pki.Role(t.Role).String(), Tenant: t.Tenant, Created: at(t.Created),
 			Expires: at(t.Expires), Once: t.Once,
 			Uses: t.Uses, Revoked: at(t.Revoked), State: tokenState(t, now), Certificates: len(names),

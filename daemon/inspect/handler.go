@@ -6,12 +6,15 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/valyala/fasthttp"
 
 	"tendril/cluster/raftnode"
+	"tendril/daemon/audit"
 	"tendril/daemon/leases"
 	"tendril/store/object"
 )
@@ -33,7 +36,8 @@ type route struct {
 	open   bool   // needs no token: holds no data
 	paged  bool   // takes limit, after and prefix
 	scrape bool   // a Scraper may ask for it
-	sieved bool   // takes state and tenant
+	takes  string // what it takes besides: of state, tenant and since
+	reads  bool   // files: it takes no turn, so that nobody waits for the disk
 	of     any    // the zero value of what it answers, or of one of a list; nil: no JSON
 	listed bool   // a list of those
 	stream bool   // of server-sent events, whose data are those
@@ -56,7 +60,7 @@ var routes = []route{
 		answer: func(s *Server, v Viewer, _ query) (any, error) { return items(s.opts.Source.Nodes(v)) }},
 	{path: "/v1/devices", what: "OpenCL devices of all nodes.", of: Device{}, listed: true,
 		answer: func(s *Server, v Viewer, _ query) (any, error) { return items(s.opts.Source.Devices(v)) }},
-	{path: "/v1/objects", what: "Objects of this node's store, by tenant, the oldest first.", paged: true, sieved: true,
+	{path: "/v1/objects", what: "Objects of this node's store, by tenant, the oldest first.", paged: true, takes: "state tenant",
 		of: object.Info{}, listed: true, answer: func(s *Server, v Viewer, q query) (any, error) {
 			return part(s.opts.Source.Objects(v, q.Page))
 		}},
@@ -99,6 +103,20 @@ var routes = []route{
 		}},
 	{path: "/v1/config", what: "The configuration in force; for the daemon's owner.", of: Setting{}, listed: true,
 		answer: func(s *Server, v Viewer, _ query) (any, error) { return items(s.opts.Source.Settings(v)) }},
+	{path: "/v1/tenants", what: "The records of tenants, by name; for the daemon's owner.", paged: true, of: Tenant{},
+		listed: true, answer: func(s *Server, v Viewer, q query) (any, error) {
+			return part(s.opts.Source.Tenants(v, q.Page))
+		}},
+	{path: "/v1/tokens", what: "Tokens without their secrets, the oldest first; for the daemon's owner.", paged: true,
+		of: Token{}, listed: true,
+		answer: func(s *Server, v Viewer, q query) (any, error) { return part(s.opts.Source.Tokens(v, q.Page)) }},
+	{path: "/v1/certificates", what: "Certificates, by serial number; for the daemon's owner.", paged: true,
+		of: Certificate{}, listed: true, answer: func(s *Server, v Viewer, q query) (any, error) {
+			return part(s.opts.Source.Certificates(v, q.Page))
+		}},
+	{path: "/v1/audit", what: "Who did what at this node, the oldest first; for the daemon's owner.", paged: true,
+		takes: "tenant since", reads: true, of: audit.Event{}, listed: true,
+		answer: func(s *Server, v Viewer, q query) (any, error) { return part(s.opts.Source.Audit(v, q.Page)) }},
 	{path: "/v1/history", what: "Samples of the last hour.", of: History{},
 		answer: func(s *Server, v Viewer, _ query) (any, error) { return s.opts.Source.History(v) }},
 	{path: "/v1/events", what: "Server-sent events: what changes, until the client or the daemon ends.", of: Event{},
@@ -203,7 +221,8 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, d *door) {
 		v.answers()
 	}
 	viewer, ok := s.viewer(ctx, d)
-	if s.opts.Turn != nil {
+	r, id := find(string(ctx.Path()))
+	if s.opts.Turn != nil && (r == nil || !r.reads) {
 		defer s.opts.Turn(viewer)()
 	}
 	if !d.local && !s.hostAllowed(ctx) {
@@ -215,7 +234,6 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, d *door) {
 		refuse(ctx, fasthttp.StatusForbidden, "a page of another site asks", "open this node's own page")
 		return
 	}
-	r, id := find(string(ctx.Path()))
 	if r == nil {
 		refuse(ctx, fasthttp.StatusNotFound, "there is nothing at this path", "GET / lists what there is")
 		return
@@ -236,7 +254,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, d *door) {
 	page, err := readPage(ctx.QueryArgs(), r)
 	if err != nil {
 		refuse(ctx, fasthttp.StatusBadRequest, err.Error(), "limit is 1 to 1000; after is the next of the last answer; "+
-			"prefix begins a name; state and tenant are of objects: /v1/openapi.json says what a path takes")
+			"prefix begins a name; since is a time such as 2026-01-31T12:00:00Z: /v1/openapi.json says what a path takes")
 		return
 	}
 	s.reply(ctx, r, viewer, query{page, id, string(ctx.Request.Header.Peek("Last-Event-ID"))})
@@ -309,13 +327,13 @@ func (s *Server) viewer(ctx *fasthttp.RequestCtx, d *door) (Viewer, bool) {
 
 var errArguments = errors.New("a query argument is unknown, given twice or out of range")
 
-// readPage reads limit, after and prefix; whatever else is there is an error.
+// readPage reads limit, after, prefix and what else the row takes; whatever else is there is an error.
 func readPage(args *fasthttp.Args, r *route) (Page, error) {
 	p := Page{Limit: defaultLimit}
 	seen := map[string]bool{}
 	for key, value := range args.All() {
 		k, v := string(key), string(value)
-		if seen[k] || !r.paged || !r.sieved && (k == "state" || k == "tenant") || len(v) > maxArgumentBytes {
+		if seen[k] || !r.paged || len(v) > maxArgumentBytes {
 			return p, errArguments
 		}
 		seen[k] = true
@@ -330,15 +348,26 @@ func readPage(args *fasthttp.Args, r *route) (Page, error) {
 			p.After = v
 		case "prefix":
 			p.Prefix = v
-		case "state":
-			p.State = v
-		case "tenant":
-			p.Tenant = v
 		default:
-			return p, errArguments
+			if !slices.Contains(strings.Fields(r.takes), k) || p.sieve(k, v) != nil {
+				return p, errArguments
+			}
 		}
 	}
 	return p, nil
+}
+
+// sieve takes an argument that says which things of a list are wanted.
+func (p *Page) sieve(key, value string) (err error) {
+	switch key {
+	case "state":
+		p.State = value
+	case "tenant":
+		p.Tenant = value
+	case "since":
+		p.Since, err = time.Parse(time.RFC3339, value)
+	}
+	return err
 }
 
 // reply asks the source and writes the answer.

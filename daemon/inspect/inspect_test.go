@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"tendril/cluster/raftnode"
+	"tendril/daemon/audit"
 	"tendril/daemon/changes"
 	"tendril/daemon/leases"
 	"tendril/store/object"
@@ -115,9 +116,17 @@ func (f *fake) Leases(Viewer) ([]leases.Status, error) {
 func (f *fake) Streams(Viewer, Page) (Part[object.StreamInfo], error) {
 	return Part[object.StreamInfo]{}, f.err
 }
-func (f *fake) Links(Viewer) ([]Link, error)       { return []Link{{Kind: NodeLink, Name: "node-b"}}, f.err }
-func (f *fake) Settings(Viewer) ([]Setting, error) { return nil, f.err }
-func (f *fake) History(Viewer) (History, error)    { return History{Times: []time.Time{}}, f.err }
+func (f *fake) Links(Viewer) ([]Link, error)               { return []Link{{Kind: NodeLink, Name: "node-b"}}, f.err }
+func (f *fake) Settings(Viewer) ([]Setting, error)         { return nil, f.err }
+func (f *fake) Tenants(Viewer, Page) (Part[Tenant], error) { return Part[Tenant]{}, f.err }
+func (f *fake) Tokens(Viewer, Page) (Part[Token], error)   { return Part[Token]{}, f.err }
+func (f *fake) Certificates(Viewer, Page) (Part[Certificate], error) {
+	return Part[Certificate]{}, f.err
+}
+func (f *fake) Audit(_ Viewer, p Page) (Part[audit.Event], error) {
+	return Part[audit.Event]{Items: []audit.Event{{Time: p.Since, Tenant: p.Tenant, What: p.Prefix}}}, f.err
+}
+func (f *fake) History(Viewer) (History, error) { return History{Times: []time.Time{}}, f.err }
 func (f *fake) Changes(_ Viewer, place string) (*changes.Reader, func(), error) {
 	if f.ring == nil {
 		f.ring = changes.New()
@@ -512,6 +521,32 @@ func TestPages(t *testing.T) {
 	}
 	if seen != 250 {
 		t.Errorf("%d of 250 objects over all pages", seen)
+	}
+}
+
+// A path takes the arguments of its row and no others.
+func TestArguments(t *testing.T) {
+	s, _, _ := start(t, nil)
+	for query, good := range map[string]bool{
+		"/v1/audit?since=2026-01-31T12:00:00Z&tenant=lab&prefix=token.": true,
+		"/v1/audit?since=yesterday":                                     false,
+		"/v1/audit?state=sealed":                                        false,
+		"/v1/objects?state=sealed&tenant=lab":                           true,
+		"/v1/objects?since=2026-01-31T12:00:00Z":                        false,
+		"/v1/tokens?tenant=lab":                                         false,
+		"/v1/tokens?prefix=lab&limit=7":                                 true,
+		"/v1/tokens?limit=7&limit=7":                                    false,
+		"/v1/raft?limit=7":                                              false,
+	} {
+		r := raw(t, "unix", s.opts.Unix, get(query, "x"))
+		if r == nil || good != (r.StatusCode == 200) || !good && r.StatusCode != 400 {
+			t.Errorf("%s: %+v", query, r)
+			continue
+		}
+		if body, _ := io.ReadAll(r.Body); strings.HasPrefix(query, "/v1/audit") && good &&
+			!strings.Contains(string(body), `"time":"2026-01-31T12:00:00Z"`) {
+			t.Errorf("%s: %s", query, body)
+		}
 	}
 }
 

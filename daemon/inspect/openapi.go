@@ -78,11 +78,21 @@ func parameters(r route) []dict {
 		add("query", "after", "The next of the page before.", text)
 		add("query", "prefix", "What the name begins with.", text)
 	}
-	if r.sieved {
-		add("query", "state", "Objects in this state alone.", text)
-		add("query", "tenant", "Objects of this tenant alone.", text)
+	for _, name := range strings.Fields(r.takes) {
+		schema := text
+		if name == "since" {
+			schema = schemaOf(timeType)
+		}
+		add("query", name, sieves[name], schema)
 	}
 	return list
+}
+
+// sieves says what the arguments of Page.sieve choose.
+var sieves = map[string]string{
+	"state":  "Things in this state alone.",
+	"tenant": "Things of this tenant alone.",
+	"since":  "What was at this time or later alone.",
 }
 
 var (

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"tendril/cluster/raftnode"
+	"tendril/daemon/audit"
 	"tendril/daemon/changes"
 	"tendril/daemon/leases"
 	"tendril/store/object"
@@ -34,8 +35,9 @@ type Page struct {
 	Limit  int
 	After  string
 	Prefix string
-	State  string // objects only: those in this state; "" = all
-	Tenant string // objects only: this tenant's; "" = all that the viewer may see
+	State  string    // objects only: those in this state; "" = all
+	Tenant string    // objects and the audit: this tenant's; "" = all that the viewer may see
+	Since  time.Time // the audit only: what was later, or then; zero = all
 }
 
 // Data is a sealed object's bytes. The caller must Close.
@@ -78,6 +80,13 @@ type Source interface {
 	Settings(Viewer) ([]Setting, error)
 	History(Viewer) (History, error)
 	Metrics(Viewer) ([]Metric, error)
+
+	// These are for those who administer the daemon; others get ErrPermission.
+	Tenants(Viewer, Page) (Part[Tenant], error)           // by name
+	Tokens(Viewer, Page) (Part[Token], error)             // the oldest first; Prefix is of the tenant
+	Certificates(Viewer, Page) (Part[Certificate], error) // by serial number; Prefix is of the name
+	// Audit is this node's, the oldest first; Prefix is of What. It reads files.
+	Audit(Viewer, Page) (Part[audit.Event], error)
 
 	Object(Viewer, object.ID) (object.Info, error)
 	Open(Viewer, object.ID) (Data, error)

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tendril/client"
-	"tendril/daemon"
+	"tendril/daemon/inspect"
 	"tendril/store/object"
 )
 
@@ -26,8 +26,8 @@ func (c *cli) certificateVerb() *cobra.Command {
 	return cmd
 }
 
-func certificatesOf(conn *client.Conn) iter.Seq2[daemon.CertificateStatus, error] {
-	return decoded[daemon.CertificateStatus](conn.EachCertificate(), "certificates")
+func certificatesOf(conn *client.Conn) iter.Seq2[inspect.Certificate, error] {
+	return decoded[inspect.Certificate](conn.EachCertificate(), "certificates")
 }
 
 func (c *cli) certificateListVerb() *cobra.Command {
@@ -39,7 +39,7 @@ func (c *cli) certificateListVerb() *cobra.Command {
 		RunE: c.asking(func(conn *client.Conn, _ []string) error {
 			return printListing(c, certificatesOf(conn), "No certificates.",
 				"SERIAL | NAME | ROLE? | STATE | EXPIRES | TENANT? | TOKEN?? | NODE??",
-				func(x daemon.CertificateStatus) []string {
+				func(x inspect.Certificate) []string {
 					return []string{x.Serial, plain(x.Name), x.Role, x.State, x.Expires.Local().Format(time.DateTime),
 						orDash(plain(x.Tenant)), orDash(x.Token), orDash(plain(x.Node))}
 				})

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"tendril/client"
-	"tendril/daemon"
+	"tendril/daemon/inspect"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/session"
 	"tendril/ipc"
@@ -190,8 +190,8 @@ func objectIDs(conn *client.Conn) iter.Seq2[object.ID, error] {
 }
 
 // tokensOf lists the tokens.
-func tokensOf(conn *client.Conn) iter.Seq2[daemon.TokenStatus, error] {
-	return decoded[daemon.TokenStatus](conn.EachToken(), "tokens")
+func tokensOf(conn *client.Conn) iter.Seq2[inspect.Token, error] {
+	return decoded[inspect.Token](conn.EachToken(), "tokens")
 }
 
 // tokenIDs are the tokens'.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"tendril/daemon"
+	"tendril/daemon/inspect"
 )
 
 // farNode starts a node that other machines reach, and gives its address.
@@ -46,7 +47,7 @@ func TestLoginFromAnotherMachine(t *testing.T) {
 	n.want(6, []string{"on its machine"}, "--server", at, "token", "ls")
 	n.want(2, []string{"several servers"}, "--server", at, "--server", at, "ls")
 	n.want(2, []string{"one or the other"}, "--server", at, "--socket", n.socket, "ls")
-	var tokens []daemon.TokenStatus
+	var tokens []inspect.Token
 	if err := json.Unmarshal([]byte(n.want(0, nil, "token", "ls", "--json")), &tokens); err != nil ||
 		len(tokens) != 1 || tokens[0].State != "used" || tokens[0].Certificates != 1 {
 		t.Fatalf("%+v, %v", tokens, err)
@@ -295,7 +296,7 @@ func tenantByClient(t *testing.T, n *node) {
 			t.Fatal(errs)
 		}
 		decode(t, out, &token)
-		var list []daemon.TokenStatus
+		var list []inspect.Token
 		n.json(&list, "token", "ls")
 		if last := list[len(list)-1]; last.Tenant != want {
 			t.Errorf("%q is for %q, want %q", args, last.Tenant, want)

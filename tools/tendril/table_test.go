@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"tendril/daemon"
+	"tendril/daemon/inspect"
 	"tendril/daemon/workers"
 	"tendril/store/object"
 )
@@ -35,7 +36,7 @@ func samples() []sample {
 				"Portable Computing Language", "cpu-pthread-AMD-EPYC-9654"},
 			{"1", "gpu", "140 GiB", "132", "copied", "NVIDIA H200", "NVIDIA CUDA",
 				"6f3fbc5b-3c4c-4a3c-8c7e-0123456789ab"}}},
-		{"tokens", tokensHead, [][]string{tokenRow(daemon.TokenStatus{ID: object.NewID().String(), Role: "read-only",
+		{"tokens", tokensHead, [][]string{tokenRow(inspect.Token{ID: object.NewID().String(), Role: "read-only",
 			State: "revoked", Expires: time.Date(2026, 11, 23, 10, 0, 0, 0, time.Local), Tenant: "uid:1000",
 			Clients: []string{"laptop", "gpubox-2.example.org"}})}},
 		{"limits", boundsHead, boundRows(workers.Bounds{Processes: 384, MemoryBytes: 1 << 34, Workers: 256,

@@ -12,6 +12,7 @@ import (
 	"tendril/client"
 	"tendril/cluster/fsm"
 	"tendril/daemon"
+	"tendril/daemon/inspect"
 	"tendril/ipc/wire"
 )
 
@@ -45,8 +46,8 @@ func (c *cli) tenantVerb() *cobra.Command {
 	return cmd
 }
 
-func tenantsOf(conn *client.Conn) iter.Seq2[daemon.TenantRecord, error] {
-	return decoded[daemon.TenantRecord](conn.EachTenant(), "tenants")
+func tenantsOf(conn *client.Conn) iter.Seq2[inspect.Tenant, error] {
+	return decoded[inspect.Tenant](conn.EachTenant(), "tenants")
 }
 
 func recordsToComplete(conn *client.Conn, typed string) (list []string) {
@@ -128,7 +129,7 @@ func (c *cli) tenantListVerb() *cobra.Command {
 	})
 }
 
-func tenantRow(x daemon.TenantRecord) []string {
+func tenantRow(x inspect.Tenant) []string {
 	var who, quotas []string
 	for _, m := range x.Members {
 		text := m.Kind + " " + plain(m.Name)
@@ -140,14 +141,14 @@ func tenantRow(x daemon.TenantRecord) []string {
 	for _, q := range x.Quotas {
 		quotas = append(quotas, quotaText(q, cmp.Or(plain(q.Node), "node")))
 	}
-	if x.Cluster != (daemon.QuotaRecord{}) {
+	if x.Cluster != (inspect.Quota{}) {
 		quotas = append(quotas, quotaText(x.Cluster, "cluster"))
 	}
 	return []string{plain(x.Name), x.State, orDash(strings.Join(who, ", ")), orDash(strings.Join(quotas, "; ")),
 		strconv.Itoa(x.PublishedObjects), size(x.PublishedBytes)}
 }
 
-func quotaText(q daemon.QuotaRecord, of string) string {
+func quotaText(q inspect.Quota, of string) string {
 	var parts []string
 	for _, x := range []struct {
 		n    uint64

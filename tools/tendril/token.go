@@ -13,6 +13,7 @@ import (
 	"tendril/client"
 	"tendril/cluster/pki"
 	"tendril/daemon"
+	"tendril/daemon/inspect"
 	"tendril/store/object"
 )
 
@@ -206,7 +207,7 @@ func (c *cli) tokenListVerb() *cobra.Command {
 
 const tokensHead = "ID | ROLE? | STATE | EXPIRES | USES ALLOWED?? | USES?? | TENANT? | CLIENTS?"
 
-func tokenRow(t daemon.TokenStatus) []string {
+func tokenRow(t inspect.Token) []string {
 	expires, once := "never", "any"
 	if !t.Expires.IsZero() {
 		expires = t.Expires.Local().Format(time.DateTime)
@@ -219,7 +220,7 @@ func tokenRow(t daemon.TokenStatus) []string {
 }
 
 // clientsOf names some of who has a good certificate by a token: to find the one of a laptop that was stolen.
-func clientsOf(t daemon.TokenStatus) string {
+func clientsOf(t inspect.Token) string {
 	const most = 5
 	if n := len(t.Clients); n > most {
 		return strings.Join(t.Clients[:most], ", ") + fmt.Sprintf(" and %d more", n-most)
