@@ -8,6 +8,7 @@ import (
 
 	"tendril/forwarding/api"
 	"tendril/forwarding/cl"
+	"tendril/tools/e2e/await"
 )
 
 // rig is a program: a spanning context over a model, a queue for each member in order and one out of order, and what is
@@ -108,9 +109,14 @@ func (r *rig) end() {
 		release()
 	}
 	r.m.quiet()
-	if left := r.m.left(); len(left) > 0 {
-		r.t.Fatalf("not released: %v", left)
-	}
+	var left []string
+	defer func() {
+		if len(left) > 0 {
+			r.t.Errorf("not released: %v", left)
+		}
+	}()
+	// The end of a buffer over the program's memory may go on in a goroutine of its own, behind the program's callback.
+	await.Until(r.t, "release of all that the context had", func() bool { left = r.m.left(); return len(left) == 0 })
 }
 
 // quiet waits until nothing is to be done: all that was enqueued has ended, and all that this calls has been called.

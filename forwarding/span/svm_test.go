@@ -2,6 +2,7 @@ package span
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -234,6 +235,20 @@ func TestSVMAddresses(t *testing.T) {
 	r.end()
 }
 
+// reserve takes n bytes of the program's addresses where nothing lies: Pick does not know of Go's heap.
+func reserve(t *testing.T, n uint64) []byte {
+	t.Helper()
+	for {
+		mem, err := fixed.Reserve(fixed.Pick(n), n)
+		if err == nil {
+			return mem
+		}
+		if !errors.Is(err, fixed.ErrTaken) {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestSVMAddressGivenAgain: a driver that gives an address again as soon as it is free. Others are found although the
 // program, or another worker, has something at the first twenty.
 func TestSVMAddressGivenAgain(t *testing.T) {
@@ -241,8 +256,15 @@ func TestSVMAddressGivenAgain(t *testing.T) {
 	for _, where := range []string{"the program", "a worker"} {
 		t.Run(where, func(t *testing.T) {
 			list := make([]uintptr, 40) // the driver's, in order
+			var free [][]byte
 			for i := range list {
-				list[i] = fixed.Pick(n)
+				mem := reserve(t, n)
+				list[i] = fixed.Address(mem)
+				if where == "the program" && i < 20 {
+					defer fixed.Release(mem)
+				} else {
+					free = append(free, mem)
+				}
 			}
 			r := newSVMRig(t, 2, func(m *model) {
 				m.chooses = map[int]func() uintptr{1: func() uintptr { return m.lowestFree(list) }}
@@ -250,14 +272,8 @@ func TestSVMAddressGivenAgain(t *testing.T) {
 					return where == "a worker" && device == 0 && slices.Contains(list[:20], at)
 				}
 			})
-			if where == "the program" {
-				for _, at := range list[:20] {
-					mem, err := fixed.Reserve(at, n)
-					if err != nil {
-						t.Fatal(err)
-					}
-					defer fixed.Release(mem)
-				}
+			for _, mem := range free {
+				fixed.Release(mem)
 			}
 			p := r.alloc(n)
 			if !slices.Contains(list[20:], p.Address()) {
