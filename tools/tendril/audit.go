@@ -22,10 +22,10 @@ func (c *cli) auditVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit",
 		Short: "Show who did what in the cluster: tokens, nodes, tenants, publications, leases",
-		Long: "Show what was asked for at each node that answers, oldest first: tokens made, used and revoked, nodes that\n" +
-			"come and go, tenants' changes, backups, publications, deletes, leases; also what was refused, and why.\n" +
-			"Each node keeps its own lines, in three bounded series, so that old ones go. Only root and the daemon's own\n" +
-			"user see them.",
+		Long: "Show the audit events of every node that answers, oldest first: tokens that were created, used and revoked,\n" +
+			"nodes that joined and left, changes of tenants, backups, publications, deletes and leases. Refused requests\n" +
+			"are listed with the reason. Each node keeps its own events, up to a limit; beyond it the oldest are deleted.\n" +
+			"Only root and the daemon's own user see them.",
 		Example: "  tendril audit --since 24h\n  tendril audit --tenant lab --follow\n  tendril audit --json | jq 'select(.error)'",
 		GroupID: "node",
 		Args:    cobra.NoArgs,
@@ -37,9 +37,9 @@ func (c *cli) auditVerb() *cobra.Command {
 			return c.showAudit(conn, q, follow)
 		}),
 	}
-	cmd.Flags().DurationVar(&since, "since", 0, "only of this long until now, such as 24h")
-	cmd.Flags().StringVar(&tenant, "tenant", "", "only what concerns this tenant")
-	cmd.Flags().BoolVar(&follow, "follow", false, "go on until interrupted")
+	cmd.Flags().DurationVar(&since, "since", 0, "only events of the last `DURATION`, such as 24h")
+	cmd.Flags().StringVar(&tenant, "tenant", "", "only events of this tenant")
+	cmd.Flags().BoolVar(&follow, "follow", false, "print new events as they come, until interrupted")
 	return c.jsonFlag(cmd)
 }
 
@@ -62,10 +62,10 @@ func (c *cli) showAudit(conn *client.Conn, q client.AuditQuery, follow bool) err
 		if !said {
 			said = true
 			for _, name := range page.Silent {
-				c.say(fmt.Sprintf("Node %s does not answer: its lines are missing.", plain(name)))
+				c.say(fmt.Sprintf("Node %s does not answer: its events are missing.", plain(name)))
 			}
 			if page.Lost > 0 {
-				c.say(fmt.Sprintf("%d lines could not be written: see the logs of the daemons.", page.Lost))
+				c.say(fmt.Sprintf("%d events could not be recorded: see the logs of the daemons.", page.Lost))
 			}
 		}
 		q.Cursor = page.Next

@@ -17,8 +17,8 @@ func (c *cli) certificateVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "certificate",
 		Short: "List the certificates of the cluster, and revoke them",
-		Long: "Clients on other machines have certificates by a token (tendril login). The programs of tendril run --nodes\n" +
-			"have one from their node, for a day, for each tenant. Only root and the daemon's own user manage them.",
+		Long: "A client on another machine gets its certificate with a token (tendril login). For programs of tendril run --nodes\n" +
+			"their node makes one for each tenant, valid for a day. Only root and the daemon's own user manage certificates.",
 		Example: "  tendril certificate ls\n  tendril certificate revoke --tenant lab",
 		GroupID: "node",
 	}
@@ -52,11 +52,11 @@ func (c *cli) certificateRevokeVerb() *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use:   "revoke [SERIAL]",
-		Short: "Revoke certificates of clients: their connections end, at all nodes",
-		Long: "Revoke one certificate, or with --tenant and --node all that a tenant, or the programs of a node, have.\n" +
-			"Connections that use them end within seconds at every node that answers; the others refuse them when they\n" +
-			"hear of it. A tenant's programs get another certificate when they start again, from their node: to keep\n" +
-			"them out, disable the tenant. A node's own certificates are revoked by: tendril cluster remove.",
+		Short: "Revoke certificates of clients, and end their connections at all nodes",
+		Long: "Revoke one certificate, or all of a tenant (--tenant) or of the programs on a node (--node). Connections that use\n" +
+			"them end within seconds at every node that answers; the other nodes refuse them as soon as they learn of it.\n" +
+			"A tenant's program gets a new certificate from its node when it starts again: to keep it out, disable the\n" +
+			"tenant. To revoke a node's own certificates, remove the node: tendril cluster remove.",
 		Example: "  tendril certificate revoke 4f0c2a9be177            # the beginning of its serial number is enough\n" +
 			"  tendril certificate revoke --tenant lab --reason \"left the group\"\n" +
 			"  tendril certificate revoke --node gpu3             # what its programs have (tendril run --nodes)",
@@ -97,9 +97,9 @@ func (c *cli) certificateRevokeVerb() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&which.Tenant, "tenant", "", "those of this tenant")
-	cmd.Flags().StringVar(&which.Node, "node", "", "those that programs on this node have")
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for tendril certificate ls")
+	cmd.Flags().StringVar(&which.Tenant, "tenant", "", "all certificates of this tenant")
+	cmd.Flags().StringVar(&which.Node, "node", "", "all certificates of programs on this node")
+	cmd.Flags().StringVar(&reason, "reason", "", "the reason, which tendril certificate ls shows")
 	return c.jsonFlag(cmd)
 }
 

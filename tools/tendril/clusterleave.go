@@ -25,8 +25,8 @@ func (c *cli) clusterLeaveVerb() *cobra.Command {
 			"and publishes again what it had published. Its clients on other machines must log in again. The command can be\n" +
 			"stopped at any time, and started again.\n\n" +
 			"With --anyway the node leaves even if no other node can take everything, or the cluster does not answer. In the latter\n" +
-			"case remove the node there: tendril cluster remove. A node that has left may have kept the authority's key.\n" +
-			" Only root and the daemon's own user may do this.",
+			"case remove this node from the cluster afterwards: tendril cluster remove, on another node. A node that has left may have kept the authority's key.\n" +
+			"Only root and the daemon's own user may do this.",
 		Example: "  tendril cluster leave\n  tendril cluster leave --anyway --json",
 		Args:    cobra.NoArgs,
 	}
@@ -124,10 +124,10 @@ func (c *cli) clusterRemoveVerb() *cobra.Command {
 		Use:   "remove NODE",
 		Short: "Take a dead node out of the cluster",
 		Long: "Take a node that is dead for good out of the cluster: its devices, its replicas, its certificates. NODE is its name or\n" +
-			"its identifier. A node that answers leaves by itself: tendril cluster leave, there. With --anyway a node is removed\n" +
-			"that answers, or that alone has published objects; these are lost then. Should the node come back, the cluster\n" +
-			"refuses it, and says so; on it, tendril cluster leave --anyway makes it a cluster of one. Only root and the\n" +
-			"daemon's own user may do this.",
+			"its identifier. If the node answers, run tendril cluster leave on it instead. With --anyway it is removed even if it\n" +
+			"answers, or is the only node with some published objects, which are then lost. If the node comes back, the\n" +
+			"cluster refuses it and says so; there, tendril cluster leave --anyway makes it a cluster of one. Only root and\n" +
+			"the daemon's own user may do this.",
 		Example: "  tendril cluster remove oldbox\n  tendril cluster remove oldbox --anyway --json",
 		Args:    cobra.ExactArgs(1),
 	}

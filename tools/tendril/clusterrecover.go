@@ -21,8 +21,8 @@ func (c *cli) clusterRecoverVerb() *cobra.Command {
 			"All other nodes are dropped. The surviving ones join again, with tendril cluster leave --anyway and tendril cluster\n" +
 			"join on each, and publish again what they had published. Logins and tokens of clients stay valid. Changes that only\n" +
 			"the lost nodes knew are lost. If the lost nodes come back, this node refuses them.\n\n" +
-			"Run it on one node only, the one with the newest metadata; the command names a node that answers and has newer. Only root and\n" +
-			"the daemon's own user may do this.",
+			"Run it on one node only, the one with the newest metadata. If a node that answers has newer metadata, the command\n" +
+			"names it. Only root and the daemon's own user may do this.",
 		Example: "  tendril cluster recover          # what would be lost\n  tendril cluster recover --yes",
 		Args:    cobra.NoArgs,
 	}
@@ -40,7 +40,7 @@ func (c *cli) clusterRecoverVerb() *cobra.Command {
 		}
 		return c.sayRecovery(s)
 	})
-	cmd.Flags().BoolVar(&do, "yes", false, "do it")
+	cmd.Flags().BoolVar(&do, "yes", false, "recover; without it nothing is changed")
 	return c.jsonFlag(cmd)
 }
 
@@ -50,7 +50,7 @@ func (c *cli) sayRecovery(s daemon.RecoverStatus) error {
 		answers := "no"
 		switch {
 		case n.KnowsMore:
-			answers = "yes, and knows more"
+			answers = "yes, with newer metadata"
 		case n.Answers:
 			answers = "yes"
 		}

@@ -47,10 +47,10 @@ func (o *launchOptions) flags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&o.nodes, "nodes", false,
 		"the devices of all nodes of the cluster, in one platform unless --platforms says otherwise")
 	cmd.Flags().StringVar(&o.lease, "lease", "",
-		"lease devices for this program until it ends: a number of matching devices, all, or node (all of one node). Without --wait, it sees none if they are not free")
+		"lease devices for this program until it ends: a number of matching devices, all, or node (all of one node). Without --wait the program sees no devices if too few are free")
 	waitFlag(cmd, &o.wait)
 	cmd.Flags().StringVar(&o.publish, "publish", "",
-		"make the buffer that the program reads back last an object of this name")
+		"make an object of this name from the buffer that the program reads back last")
 	cmd.Flags().StringVar(&o.publishKind, "publish-kind", "",
 		"memory of the published object: host, or cuda for the GPU's (default host; with --server cuda)")
 	cmd.Flags().StringVar(&o.onLoss, "on-loss", "",
@@ -62,7 +62,7 @@ func (o *launchOptions) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.compress, "compress", "",
 		"with --server: auto or off: compress data where the link is slower than compression (default auto)")
 	cmd.Flags().StringVar(&o.platforms, "platforms", "",
-		"one: all devices in one platform; node: each node's; native: each driver's (default: one with several --server, else native)")
+		"one: one platform with all devices; node: one for each node; native: one for each driver (default: one with several --server, else native)")
 	cmd.Flags().DurationVar(&o.kernelTime, "kernel-time", 0,
 		"longest time for one command on its device, such as 10s; a worker that exceeds it is ended (default: the daemon's limit)")
 	cmd.Flags().DurationVar(&o.buildTime, "build-time", 0,

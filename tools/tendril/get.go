@@ -30,7 +30,7 @@ func (c *cli) getVerb() *cobra.Command {
 		Use:   "get NAME|ID",
 		Short: "Write an object's bytes to a file or to standard output",
 		Long: "Write an object's bytes to a file or to standard output. A name is looked up among this node's objects\n" +
-			"first, then among published ones. The beginning of an ID is enough; id: before it says that it is no name.\n" +
+			"first, then among published ones. The beginning of an ID is enough; write id: before it if it is also a name.\n" +
 			"With --server the bytes come over the network.",
 		Example: getExample,
 		GroupID: "store",

@@ -54,7 +54,7 @@ func (c *cli) leaseVerb() *cobra.Command {
 	}
 	cmd.Flags().SetInterspersed(false) // what follows PROGRAM is PROGRAM's
 	cmd.Flags().StringVarP(&count, "count", "n", "1", "a number of devices, all (that match), or node (all of one node)")
-	cmd.Flags().BoolVar(&nodes, "nodes", false, "devices of all nodes of the cluster will do; their programs use them as with tendril run --nodes")
+	cmd.Flags().BoolVar(&nodes, "nodes", false, "lease devices of any node of the cluster; programs use them as with tendril run --nodes")
 	cmd.Flags().StringVar(&device, "device", "", deviceHelp)
 	waitFlag(cmd, &wait)
 	return cmd
@@ -174,8 +174,8 @@ func (c *cli) leasesVerb() *cobra.Command {
 	cmd := c.jsonFlag(&cobra.Command{
 		Use:   "leases",
 		Short: "List the leases of devices, and who waits for one",
-		Long: "List the leases of all nodes of the cluster that answer, and who waits for one: those of one node (NODE/NUMBER) in\n" +
-			"that node's order, then those over nodes in the cluster's.",
+		Long: "List the leases of all nodes of the cluster that answer, and who waits for one. Leases of one node (NODE/NUMBER) come\n" +
+			"first, in the order in which that node grants them; then leases over several nodes, in the cluster's order.",
 		Example: "  tendril leases\n  tendril leases --json\n  tendril leases end a/3    # and the sessions that use it",
 		GroupID: "opencl",
 		Args:    cobra.NoArgs,
@@ -202,8 +202,8 @@ func (c *cli) leasesEndVerb() *cobra.Command {
 	return &cobra.Command{
 		Use:   "end LEASE",
 		Short: "End a lease, and the sessions that use it",
-		Long: "End a lease, and the sessions that use it: NODE/NUMBER for one of a single node, or an id, or its beginning, for one\n" +
-			"over nodes, as tendril leases shows them. Root and the daemon's own user may end anyone's, others their own.",
+		Long: "End a lease, and the sessions that use it. Name it as tendril leases does: a lease of one node by NODE/NUMBER, a lease\n" +
+			"over nodes by its id or the beginning of it. Root and the daemon's own user may end any lease, others their own.",
 		Example: "  tendril leases end a/3\n  tendril leases end 5f0c1d",
 		Args:    cobra.ExactArgs(1),
 		RunE:    c.asking(func(conn *client.Conn, args []string) error { return conn.EndLease(args[0]) }),

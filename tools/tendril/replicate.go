@@ -26,7 +26,7 @@ func (c *cli) replicateVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replicate NAME|ID",
 		Short: "Set how many nodes keep a published object",
-		Long: "Set how many nodes keep a published object, or name one that is to keep it, and wait until they have it. A replica\n" +
+		Long: "Set how many nodes keep a published object, or name a node that gets a replica, and wait until it is there. A replica\n" +
 			"stays when memory is short. The cluster makes a new one when a node with a replica does not answer for some time.\n" +
 			"More replicas than nodes are allowed: nodes that join get theirs then.",
 		Example: "  tendril replicate weights --replicas 3\n  tendril replicate weights --to gpubox\n" +
@@ -65,8 +65,8 @@ func (c *cli) migrateVerb() *cobra.Command {
 		Use:   "migrate NAME|ID --to NODE",
 		Short: "Move a published object to another node",
 		Long: "Move a published object to another node, and wait until it is there. The node that it leaves deletes it; programs there\n" +
-			"that use it keep its memory until they release it. An object with several replicas gives up the one on this node,\n" +
-			"else its oldest, unless --from says which.",
+			"that use it keep its memory until they release it. Of several replicas the one on this node is moved,\n" +
+			"else the oldest, unless --from names another node.",
 		Example: "  tendril migrate weights --to gpubox\n  tendril migrate weights --from old --to new",
 		GroupID: "store",
 		Args:    cobra.ExactArgs(1),

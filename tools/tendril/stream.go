@@ -340,7 +340,7 @@ func streamRow(st object.StreamInfo) []string {
 func (c *cli) streamRmVerb() *cobra.Command {
 	return &cobra.Command{
 		Use:     "rm STREAM…",
-		Short:   "End streams for all that have them open, and drop the waiting frames",
+		Short:   "End streams for everyone who has them open, and drop the frames that wait",
 		Example: "  tendril stream rm video",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: c.asking(func(conn *client.Conn, args []string) error {

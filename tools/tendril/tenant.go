@@ -16,17 +16,16 @@ import (
 	"tendril/ipc/wire"
 )
 
-const tenantLong = `A tenant is whose objects, sessions and limits they are. Without a record each user of a machine is one,
-called uid:NUMBER, the same at all nodes. A record of the cluster says who is which tenant at each node,
-what the tenant may have, and whether its programs are let in. Only root and the daemon's own user
-manage tenants.
+const tenantLong = `A tenant owns objects and sessions, and its limits apply to them. By default each user of a machine is a tenant of
+its own, uid:NUMBER, which is the same tenant at all nodes. A tenant's record in the cluster says which users belong
+to it, its quotas, and whether its programs are admitted. Only root and the daemon's own user manage tenants.
 
-A record may also be of uid:NUMBER: its objects stay, and other users can be mapped to it.`
+A record may be made for uid:NUMBER, too: the tenant keeps its objects, and other users can be mapped to it.`
 
 func (c *cli) tenantVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tenant",
-		Short: "Say who is which tenant in the cluster, what tenants may have, and whom to let in",
+		Short: "Manage the cluster's tenants: their users, their quotas, and who is admitted",
 		Long:  tenantLong,
 		Example: `  tendril tenant create lab
   tendril tenant map lab --user ann                 # at every node, whatever number she has there
@@ -36,12 +35,12 @@ func (c *cli) tenantVerb() *cobra.Command {
 		GroupID: "node",
 	}
 	cmd.AddCommand(c.tenantListVerb(), c.tenantMapVerb(), c.tenantQuotaVerb(),
-		c.tenantChangeVerb("create NAME", "Make a record of a tenant", "", wire.TenantCreate),
-		c.tenantChangeVerb("disable TENANT", "Let a tenant's programs in nowhere, and end those that run",
-			"Connections and sessions of the tenant end at all nodes within seconds; leases end with them. Its\n"+
-				"objects stay, and their replicas are kept. Root and the daemon's own user are always let in.",
+		c.tenantChangeVerb("create NAME", "Create a tenant's record", "", wire.TenantCreate),
+		c.tenantChangeVerb("disable TENANT", "Refuse a tenant's programs at all nodes, and end those that run",
+			"Refuse a tenant's programs at all nodes. Its connections, sessions and leases end within seconds. Its\n"+
+				"objects and their replicas stay. Root and the daemon's own user are always admitted.",
 			wire.TenantDisable),
-		c.tenantChangeVerb("enable TENANT", "Let a disabled tenant's programs in again", "", wire.TenantEnable),
+		c.tenantChangeVerb("enable TENANT", "Admit a disabled tenant's programs again", "", wire.TenantEnable),
 		c.tenantRemoveVerb())
 	return cmd
 }
@@ -103,8 +102,8 @@ func (c *cli) tenantRemoveVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rm TENANT",
 		Short: "Remove a tenant's record, with its tokens and certificates",
-		Long: "Its users are tenants of their own again. Objects of the tenant stay and belong to the name: who makes the\n" +
-			"record again has them.",
+		Long: "Remove a tenant's record, with its tokens and certificates. Its users become tenants of their own again. Its\n" +
+			"objects stay and belong to its name: a new record of that name gets them.",
 		Example:           "  tendril tenant rm lab",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: c.completing(recordsToComplete),
@@ -112,14 +111,14 @@ func (c *cli) tenantRemoveVerb() *cobra.Command {
 			return c.changeTenant(wire.ChangeTenantRequest{Name: args[0], Change: wire.TenantRemove, Anyway: anyway})
 		},
 	}
-	cmd.Flags().BoolVar(&anyway, "anyway", false, "also where it has published objects")
+	cmd.Flags().BoolVar(&anyway, "anyway", false, "remove it even if it has published objects")
 	return c.jsonFlag(cmd)
 }
 
 func (c *cli) tenantListVerb() *cobra.Command {
 	return c.jsonFlag(&cobra.Command{
 		Use:     "ls",
-		Short:   "List the tenants that the cluster has records of: who they are, and what they may have",
+		Short:   "List the tenants that have a record, with their users and quotas",
 		Example: "  tendril tenant ls --json",
 		Args:    cobra.NoArgs,
 		RunE: c.asking(func(conn *client.Conn, _ []string) error {
@@ -172,11 +171,11 @@ func (c *cli) tenantMapVerb() *cobra.Command {
 	var remove bool
 	cmd := &cobra.Command{
 		Use:   "map TENANT",
-		Short: "Say which user of which node is a tenant",
-		Long: "Map a user, or whose primary group it is, to a tenant: by a name, which each node looks up, or by a number.\n" +
-			"What is said for one node comes before what is said for all, and the node's own configuration before both.\n" +
-			"It holds for connections that begin from then on. Objects stay whose they are. With --certificate, only\n" +
-			"tokens of this tenant may log in under that name.",
+		Short: "Map a user or a group to a tenant, at all nodes or at one",
+		Long: "Map a user, or all users with a primary group, to a tenant. Each node looks a name up itself; a number means the\n" +
+			"same at all nodes. A mapping for one node overrides one for all nodes, and the node's own configuration\n" +
+			"overrides both. A mapping applies to new connections; objects keep their tenant. With --certificate, only\n" +
+			"tokens of this tenant can log in under that name.",
 		Example: `  tendril tenant map lab --user ann
   tendril tenant map lab --group chemists --node gpu3
   tendril tenant map lab --user ann --remove`,
@@ -201,11 +200,11 @@ func (c *cli) tenantMapVerb() *cobra.Command {
 			return c.changeTenant(m)
 		},
 	}
-	cmd.Flags().StringVar(&who, "user", "", "a user's `NAME` or number")
-	cmd.Flags().StringVar(&group, "group", "", "a primary group's `NAME` or number")
-	cmd.Flags().StringVar(&certificate, "certificate", "", "a `NAME` that clients log in under (tendril login --name)")
-	cmd.Flags().StringVar(&node, "node", "", "at this node alone")
-	cmd.Flags().BoolVar(&remove, "remove", false, "take it back")
+	cmd.Flags().StringVar(&who, "user", "", "the user's `NAME` or number")
+	cmd.Flags().StringVar(&group, "group", "", "the primary group's `NAME` or number")
+	cmd.Flags().StringVar(&certificate, "certificate", "", "the `NAME` that clients log in with (tendril login --name)")
+	cmd.Flags().StringVar(&node, "node", "", "map it at this node only")
+	cmd.Flags().BoolVar(&remove, "remove", false, "remove the mapping")
 	return c.jsonFlag(cmd)
 }
 
@@ -216,11 +215,11 @@ func (c *cli) tenantQuotaVerb() *cobra.Command {
 	var devices, objects uint32
 	cmd := &cobra.Command{
 		Use:   "quota TENANT",
-		Short: "Bound what a tenant may have: on each node, on one, or in the whole cluster",
-		Long: "On each node, or with --node on one: memory and disk of the store, memory of each GPU, devices that its\n" +
-			"programs lease. With --cluster: bytes (--memory) and number (--objects) of published objects, each counted\n" +
-			"once, and devices leased over nodes. 0 takes a bound away. What a tenant has already it keeps. Where\n" +
-			"nothing is said, the node's own --quota holds.",
+		Short: "Limit what a tenant may use on each node, on one, or in the whole cluster",
+		Long: "Limit what a tenant may use on each node, or with --node on one: memory and disk of the store, memory of each\n" +
+			"GPU, and leased devices. With --cluster, limit the bytes (--memory) and the number (--objects) of its published\n" +
+			"objects, each counted once, and the devices that it leases over nodes. 0 removes a limit. A tenant keeps what\n" +
+			"it already has. Where the record has no limit, the node's own --quota applies.",
 		Example: `  tendril tenant quota lab --memory 32GiB --disk 1TiB --gpu 20GiB --devices 2
   tendril tenant quota lab --node gpu3 --memory 64GiB
   tendril tenant quota lab --cluster --memory 4TiB --objects 10000 --devices 8`,
@@ -250,19 +249,18 @@ func (c *cli) tenantQuotaVerb() *cobra.Command {
 				}
 			}
 			if m.Fields == 0 {
-				return usagef("want a bound: --memory, --disk, --gpu, --devices, --objects")
+				return usagef("want a limit: --memory, --disk, --gpu, --devices, --objects")
 			}
 			return c.changeTenant(m)
 		},
 	}
-	cmd.Flags().StringVar(&memory, "memory", "", "bytes of the store's memory, such as 32GiB; "+
-		"with --cluster of published objects")
-	cmd.Flags().StringVar(&disk, "disk", "", "bytes on disk")
-	cmd.Flags().StringVar(&gpu, "gpu", "", "bytes of each GPU's memory")
-	cmd.Flags().Uint32Var(&devices, "devices", 0, "leased devices")
-	cmd.Flags().Uint32Var(&objects, "objects", 0, "published objects (with --cluster)")
-	cmd.Flags().StringVar(&node, "node", "", "on this node alone")
-	cmd.Flags().BoolVar(&whole, "cluster", false, "in the whole cluster")
+	cmd.Flags().StringVar(&memory, "memory", "", "memory of the store, such as 32GiB; with --cluster: bytes of published objects")
+	cmd.Flags().StringVar(&disk, "disk", "", "disk space of the store")
+	cmd.Flags().StringVar(&gpu, "gpu", "", "memory of each GPU")
+	cmd.Flags().Uint32Var(&devices, "devices", 0, "devices leased at a time")
+	cmd.Flags().Uint32Var(&objects, "objects", 0, "with --cluster: number of published objects")
+	cmd.Flags().StringVar(&node, "node", "", "limit it on this node only")
+	cmd.Flags().BoolVar(&whole, "cluster", false, "limit it in the whole cluster")
 	cmd.MarkFlagsMutuallyExclusive("node", "cluster")
 	return c.jsonFlag(cmd)
 }

@@ -58,12 +58,12 @@ func (c *cli) tokenCreateVerb() *cobra.Command {
 			return c.createToken(o)
 		},
 	}
-	cmd.Flags().StringVar(&role, "role", "user", "user (sessions and objects), read-only (lists and reads), node, "+
-		"or metrics (reads /metrics over HTTP)")
+	cmd.Flags().StringVar(&role, "role", "user", "user (sessions and objects), read-only (lists and reads), node "+
+		"(cluster join), or metrics (reads /metrics over HTTP)")
 	cmd.Flags().StringVar(&expires, "expires", "24h", "how long the token is valid, such as 90m or 24h, or never (the default for role metrics)")
 	cmd.Flags().BoolVar(&once, "once", false, "valid for one login only")
 	cmd.Flags().StringVar(&tenant, "tenant", "",
-		"the tenant that clients belong to; client:NAME is that of a client in token ls "+
+		"the tenant that its clients belong to, or client:NAME: the tenant of that client in tendril token ls "+
 			"(default: you; for root: a new tenant)")
 	return c.jsonFlag(cmd)
 }

@@ -40,7 +40,7 @@ func (c *cli) topVerb() *cobra.Command {
 			})(cmd, nil)
 		},
 	}
-	cmd.Flags().IntVarP(&limit, "number", "n", 20, "print so many objects, once")
+	cmd.Flags().IntVarP(&limit, "number", "n", 20, "print this many objects, once")
 	cmd.Flags().BoolVar(&once, "once", false, "print the list once, also on a terminal")
 	cmd.Flags().DurationVar(&live.interval, "interval", 2*time.Second, "time between two updates of the live list")
 	return c.jsonFlag(cmd)

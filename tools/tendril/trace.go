@@ -22,7 +22,7 @@ device) carry their error in the trace.
 
 The file is for https://ui.perfetto.dev (open it there, nothing is sent) or chrome://tracing. When the program has ended, a
 summary is printed on standard error, or with --json on standard output, as JSON. The exit code is the program's. How to
-read both, with an example: docs/TRACE.md. --svg draws what the file shows as one picture; take a short --last with it.
+read both, with an example: docs/TRACE.md. --svg draws what the file shows as one picture; use it with a short --last.
 
 The program writes into a buffer of this process, so that one that crashes or is killed leaves a trace too. SIGUSR1 to this
 process writes what there is so far. Commands run as usual, but with profiling on, which makes some
