@@ -399,7 +399,7 @@ func TestHostileDriverOfAnOrdinaryUser(t *testing.T) {
 // The daemon in a cgroup that bounds processes: one tenant's bomb leaves enough of them to the daemon and to others.
 func TestHostileDriverInACgroup(t *testing.T) {
 	group := pidsGroup(t, 600)
-	a := hostileNodeInside(t, []string{"sh", "-c", `echo $$ >"$0/cgroup.procs" && exec "$@"`, group})
+	a := hostileNodeInside(t, daemonIn(filepath.Join(group, "cgroup.procs")))
 	a.greedy = true
 	neighbour := opened(t, a.Node)
 	a.ends(t, a.strike(t), neighbour)

@@ -177,14 +177,15 @@ func (n *Node) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	for {
-		if _, err := n.Status(ctx); err == nil {
+		_, err := n.Status(ctx)
+		if err == nil {
 			return nil
 		}
 		select {
 		case <-n.exited:
 			return fmt.Errorf("the daemon, process %d, ended at once:\n%s", n.PID(), n.Log())
 		case <-ctx.Done():
-			return fmt.Errorf("the daemon does not answer:\n%s", n.Log())
+			return fmt.Errorf("the daemon does not answer: %w\n%s", err, n.Log())
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
