@@ -19,7 +19,10 @@ import (
 )
 
 // dial connects to the daemon. The caller closes the connection.
-func (c *cli) dial() (*client.Conn, error) {
+func (c *cli) dial() (*client.Conn, error) { return c.dialFor("") }
+
+// dialFor is dial for a program that the daemon shows as who asks; "" is this command.
+func (c *cli) dialFor(program string) (*client.Conn, error) {
 	servers, err := c.serverList()
 	switch {
 	case err != nil:
@@ -27,9 +30,9 @@ func (c *cli) dial() (*client.Conn, error) {
 	case len(servers) > 1:
 		return nil, usagef("several servers (%s): this verb asks one", strings.Join(servers, ", "))
 	case len(servers) == 1:
-		return c.met(dialServer(servers[0]))
+		return c.met(dialServer(servers[0], program))
 	}
-	return c.met(dialSocket(c.socket))
+	return c.met(dialSocket(c.socket, program))
 }
 
 // met says once a command that a daemon is of another build.
@@ -48,8 +51,8 @@ func (c *cli) met(conn *client.Conn, err error) (*client.Conn, error) {
 }
 
 // dialSocket connects to the daemon of this machine at a socket, "" for where one answers.
-func dialSocket(socket string) (*client.Conn, error) {
-	conn, err := client.Dial(socket)
+func dialSocket(socket, program string) (*client.Conn, error) {
+	conn, err := client.DialOptions(client.Options{Socket: socket, Program: program})
 	var none *ipc.NoDaemonError
 	var ended *client.EndedError
 	switch {
@@ -73,14 +76,14 @@ func (c *cli) asking(ask func(conn *client.Conn, args []string) error) func(*cob
 	}
 }
 
-func dialServer(server string) (*client.Conn, error) {
+func dialServer(server, program string) (*client.Conn, error) {
 	switch {
 	case server == session.LocalServer:
-		return dialSocket("")
+		return dialSocket("", program)
 	case filepath.IsAbs(server):
-		return dialSocket(server)
+		return dialSocket(server, program)
 	}
-	conn, err := client.DialServer(server, client.Options{})
+	conn, err := client.DialServer(server, client.Options{Program: program})
 	if err != nil {
 		return nil, serverError{server, err}
 	}

@@ -304,7 +304,7 @@ func (d *doctor) checkServer(ctx context.Context, server string) {
 		return
 	}
 	done := d.c.doing(server + ": TLS and login")
-	conn, err := dialServer(server)
+	conn, err := dialServer(server, "")
 	done()
 	if err != nil {
 		_, do := classify(err)

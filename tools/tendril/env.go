@@ -233,7 +233,7 @@ func (c *cli) snapshotOf(servers []string, nodes bool) (*clwire.Snapshot, []stri
 		dials = nil
 	}
 	for _, s := range servers {
-		dials = append(dials, func() (*client.Conn, error) { return c.met(dialServer(s)) })
+		dials = append(dials, func() (*client.Conn, error) { return c.met(dialServer(s, "")) })
 	}
 	var all clwire.Snapshot
 	var sockets []string

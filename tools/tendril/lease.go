@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -83,7 +84,7 @@ func (c *cli) lease(count, device, wait string, nodes bool, args []string) error
 	if _, err := devices.ParseSelector(device); err != nil {
 		return usageError{fmt.Errorf("--device: %w", err)}
 	}
-	conn, err := c.dial()
+	conn, err := c.dialFor(filepath.Base(program))
 	if err != nil {
 		return err
 	}

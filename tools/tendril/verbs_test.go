@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"tendril/daemon"
 	"tendril/forwarding/trace"
 	"tendril/tools/e2e/await"
 )
@@ -155,6 +156,12 @@ func TestLease(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	n.want(0, nil, "lease", "--", "true") // they are free again
+	var leased []daemon.SessionStatus
+	if out := n.want(0, nil, "lease", "--", "sh", "-c", `exec "$0" session ls --json`, tendril); json.Unmarshal([]byte(out),
+		&leased) != nil || len(leased) != 1 || leased[0].Program != "sh" {
+		t.Errorf("the session of a leased program: %s", out)
+	}
+	n.want(0, []string{" sh"}, "lease", "--", "sh", "-c", `exec "$0" leases`, tendril)
 	for says, args := range map[string][]string{
 		"needs a program": {},
 		"--count":         {"-n", "0", "--", "true"},
