@@ -289,6 +289,7 @@ func (l *look) Objects(v inspect.Viewer, p inspect.Page) (part inspect.Part[obje
 			if p.State != "" && o.State.String() != p.State {
 				return true
 			}
+			l.called(&o)
 			b, err := json.Marshal(o)
 			if bytes += len(b); len(part.Items) == p.Limit || err != nil || bytes > inspect.PageBytes &&
 				len(part.Items) > 0 {
@@ -304,6 +305,13 @@ func (l *look) Objects(v inspect.Viewer, p inspect.Page) (part inspect.Part[obje
 		}
 	}
 	return part, nil
+}
+
+// called tells of an object without a name here what it is published under, as the front door does.
+func (l *look) called(o *object.Info) {
+	if o.Name == "" {
+		o.Published = (*Daemon)(l).Published(o.Tenant, o.ID)
+	}
 }
 
 // joinPlace makes the place of something that has a tenant and a name.
@@ -439,6 +447,7 @@ func (l *look) Object(v inspect.Viewer, id object.ID) (info object.Info, err err
 	err = l.reaching(v, func(conn *store.Conn) (err error) {
 		if info, err = conn.Stat(id, ""); err == nil {
 			conn.Close()
+			l.called(&info)
 		}
 		return err
 	})

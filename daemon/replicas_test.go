@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -542,5 +543,79 @@ func TestPutOff(t *testing.T) {
 	p.note(failed, now, nil)
 	if list := p.due(now.Add(time.Hour)); len(list) > 0 || p.next(now) != noPutOff {
 		t.Errorf("%v are put off, and all is done", list)
+	}
+}
+
+// TestReplicasSayWhatTheyAre: what a node has of published objects has no name there; each listing says what it is
+// published under, to whom the object is.
+func TestReplicasSayWhatTheyAre(t *testing.T) {
+	x := newCluster(t, 2, func(i int, c *Config) {
+		if i == 1 {
+			c.HTTP = "127.0.0.1:0"
+		}
+	})
+	replica := x.put(0, "replica", []byte("replica"), client.CreateOptions{})
+	x.replicate(0, "replica", client.ReplicateOptions{Wanted: 2})
+	fetched := x.put(0, "fetched", []byte("fetched"), client.CreateOptions{})
+	x.share()
+	if _, err := x.get(1, "fetched"); err != nil {
+		t.Fatal(err)
+	}
+	other, err := x.conns[1].Put([]byte("not published"), client.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Release()
+	want := map[object.ID]string{replica: "replica false", fetched: "fetched true", other.ID(): " false"}
+	told := func(o object.Info) string { return fmt.Sprint(o.Published, " ", o.Cached) }
+	check := func(what string, list []object.Info) {
+		t.Helper()
+		got := map[object.ID]string{}
+		for _, o := range list {
+			got[o.ID] = told(o)
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", what, got, want)
+		}
+	}
+	for _, q := range []client.Query{{}, {AllTenants: true}} {
+		var list []object.Info
+		for o, err := range x.conns[1].Objects(q) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, o)
+		}
+		check(fmt.Sprintf("%+v", q), list)
+	}
+	top, err := x.conns[1].Top(10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var largest, stats []object.Info
+	for _, o := range top {
+		largest = append(largest, o.Info)
+		info, err := x.conns[1].Stat(o.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stats = append(stats, info)
+	}
+	check("top", largest)
+	check("stat", stats)
+	key := pageKeyOf(t, x.all[1], pageKey{all: true})
+	check("HTTP", everyPage[object.Info](t, x.all[1], "/v1/objects?", key, 2))
+	for id := range want {
+		_, body, _ := asked(t, x.all[1], "/v1/objects/"+id.String(), key)
+		var o object.Info
+		if err := json.Unmarshal([]byte(body), &o); err != nil || told(o) != want[id] {
+			t.Errorf("%s over HTTP: %s", id, body)
+		}
+	}
+	if name := x.all[1].Published("another", replica); name != "" {
+		t.Errorf("another tenant hears %q", name)
+	}
+	if info, err := x.conns[0].Stat(replica); err != nil || info.Name != "" && info.Published != "" {
+		t.Errorf("%+v, %v", info, err)
 	}
 }

@@ -162,6 +162,16 @@ func (d *Daemon) Elsewhere(tenant string, id object.ID) (is bool) {
 	return is
 }
 
+// Published implements frontdoor.Elsewhere.
+func (d *Daemon) Published(tenant string, id object.ID) (name string) {
+	d.meta.raft.View(func(s *fsm.State) {
+		if o, ok := s.Object(fsm.UUID(id)); ok && o.Tenant == tenant {
+			name = o.Name
+		}
+	})
+	return name
+}
+
 // Describe implements frontdoor.Elsewhere.
 func (d *Daemon) Describe(tenant string, id object.ID) (object.Info, error) {
 	o, _, ok := d.publishedAs(tenant, id)

@@ -26,10 +26,19 @@ type Elsewhere interface {
 	Bring(ctx context.Context, tenant string, id object.ID) (release func(), err error)
 	// Describe gives what the cluster knows of it. ErrNotFound: nothing.
 	Describe(tenant string, id object.ID) (object.Info, error)
+	// Published gives the name under which an object of the tenant is published, "" for none. It answers at once.
+	Published(tenant string, id object.ID) string
 	// Place says, as JSON, where a published object's next replica would go. It may wait for other nodes.
 	Place(ctx context.Context, tenant string, m wire.PlaceRequest) ([]byte, error)
 	// Replicate says how many nodes are to have a published object, or which, and as JSON how far that is.
 	Replicate(ctx context.Context, tenant string, m wire.ReplicateRequest) ([]byte, error)
+}
+
+// called tells of an object without a name here what it is published under: it is a replica, or a copy.
+func (c *connection) called(o *object.Info) {
+	if there := c.srv.opts.Elsewhere; there != nil && o.Name == "" {
+		o.Published = there.Published(o.Tenant, o.ID)
+	}
 }
 
 // awayError says that an object is to be brought first.

@@ -235,6 +235,7 @@ func (c *connection) describe(m wire.NameMessage, info object.Info, err error) (
 	if err != nil {
 		return nil, err
 	}
+	c.called(&info)
 	b, err := json.Marshal(info)
 	return long(b), err
 }

@@ -188,8 +188,10 @@ func (c *connection) objects(q store.Query) listing {
 		if err != nil {
 			return "", err
 		}
-		next, more := c.store.Walk(q, from, pageLook,
-			func(o object.Info) bool { return f(o, order.At(o.Created, o.ID).String()) })
+		next, more := c.store.Walk(q, from, pageLook, func(o object.Info) bool {
+			c.called(&o)
+			return f(o, order.At(o.Created, o.ID).String())
+		})
 		if !more {
 			return "", nil
 		}
@@ -207,6 +209,7 @@ func (c *connection) largest(limit int) listing {
 		asked := min(limit, pageTop)
 		list, places := c.store.Top(asked, from)
 		for i, held := range list {
+			c.called(&held.Info)
 			if !f(held, places[i].String()) {
 				return "", nil
 			}
@@ -236,7 +239,10 @@ func (c *connection) allPage(f *ipc.Frame, m wire.ListPageRequest) error {
 	}
 	return c.replyPage(f, m.Limit, m.Cursor, func(after string, f func(any, string) bool) (string, error) {
 		return c.store.WalkAll(queryOf(m.ListWhereRequest), after, pageLook,
-			func(o object.Info, place string) bool { return f(o, place) })
+			func(o object.Info, place string) bool {
+				c.called(&o)
+				return f(o, place)
+			})
 	})
 }
 

@@ -202,8 +202,10 @@ type Info struct {
 
 	Checksum bool `json:"checksum,omitempty"` // checksums of its bytes are known, and compared
 
-	Cached bool     `json:"cached,omitempty"` // a copy of what other nodes have, which goes when memory is short
-	Nodes  []string `json:"nodes,omitempty"`  // published, and on these nodes alone: a get brings it here
+	Cached bool `json:"cached,omitempty"` // a copy of what other nodes have, which goes when memory is short
+	// Published is the name that it is published under where it has no name here: it is this node's replica or copy.
+	Published string   `json:"published,omitempty"`
+	Nodes     []string `json:"nodes,omitempty"` // published, and on these nodes alone: a get brings it here
 }
 
 // Member is one of a composite's objects.

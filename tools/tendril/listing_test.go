@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"strings"
+	"tendril/store/object"
 	"testing"
 )
 
@@ -109,4 +110,14 @@ func TestCounted(t *testing.T) {
 	n.want(0, []string{"1 object, ", "1 connection\n"}, "status")
 	n.want(0, []string{"1 object: "}, "scrub")
 	n.want(0, []string{"1 byte ("}, "stat", "x")
+}
+
+// What has no name of its own is called what it is.
+func TestNamesOfReplicas(t *testing.T) {
+	for want, o := range map[string]object.Info{"-": {}, "a": {Name: "a"}, "replica of b": {Published: "b"},
+		"copy of b": {Published: "b", Cached: true}} {
+		if got := nameOf(o); got != want {
+			t.Errorf("%+v: %q, want %q", o, got, want)
+		}
+	}
 }

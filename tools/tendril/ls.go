@@ -83,5 +83,16 @@ func objectRow(o object.Info) []string {
 		class += " " + o.Kind.String()
 	}
 	return []string{o.ID.String(), size(o.SizeBytes), class, o.State.String(), strconv.Itoa(o.Refs),
-		since(o.Created), orDash(o.Name)}
+		since(o.Created), nameOf(o)}
+}
+
+// nameOf is an object's name, or what it is: this node's replica or copy of what is published.
+func nameOf(o object.Info) string {
+	switch {
+	case o.Name != "" || o.Published == "":
+		return orDash(o.Name)
+	case o.Cached:
+		return "copy of " + plain(o.Published)
+	}
+	return "replica of " + plain(o.Published)
 }

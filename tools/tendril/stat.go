@@ -38,7 +38,7 @@ func (c *cli) statVerb() *cobra.Command {
 func (c *cli) printObject(o object.Info) error {
 	var rows [][]string
 	line := func(what, value string) { rows = append(rows, []string{what, value}) }
-	line("name", orDash(o.Name))
+	line("name", nameOf(o))
 	line("id", o.ID.String())
 	line("size", fmt.Sprintf("%s (%s)", counted(o.SizeBytes, "byte"), size(o.SizeBytes)))
 	line("kind, class", o.Kind.String()+", "+o.Class.String())

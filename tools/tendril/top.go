@@ -77,7 +77,7 @@ func topRows(list []client.Held) [][]string {
 		}
 		rows[i] = []string{
 			o.ID.String(), size(o.SizeBytes), o.Class.String(), o.State.String(), since(o.Created),
-			strconv.Itoa(o.Refs), orDash(o.Name), orDash(strings.Join(holders, ", ")),
+			strconv.Itoa(o.Refs), nameOf(o.Info), orDash(strings.Join(holders, ", ")),
 		}
 	}
 	return rows

@@ -45,7 +45,9 @@ var orders = []order{
 	{'s', "size", func(a, b client.Held) int { return cmp.Compare(b.SizeBytes, a.SizeBytes) }},
 	{'a', "age", func(a, b client.Held) int { return a.Created.Compare(b.Created) }},
 	{'r', "references", func(a, b client.Held) int { return cmp.Compare(b.Refs, a.Refs) }},
-	{'n', "name", func(a, b client.Held) int { return cmp.Compare(a.Name, b.Name) }},
+	{'n', "name", func(a, b client.Held) int {
+		return cmp.Compare(cmp.Or(a.Name, a.Published), cmp.Or(b.Name, b.Published))
+	}},
 }
 
 // liveTop is what `tendril top` shows on a terminal until q is pressed.

@@ -74,6 +74,7 @@ class Info:
     fault: str = ""  # why its copy on disk cannot be used, or what is damaged
     checksum: bool = False  # it has checksums, which the daemon checks
     device: str = ""  # of kind cuda: the UUID of its GPU
+    published: str = ""  # what this node's replica or copy of a published object is published under; it has no name
     holders: Any = None  # of top(): [{"pid", "program", "tenant", "refs", "since"}]
 
     @classmethod

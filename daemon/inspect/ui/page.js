@@ -10,9 +10,10 @@ const columns = {
   names: [["Name", x => x.name], ["Tenant", x => x.tenant], ["Size", x => bytes(x.size_bytes), "n"], ["On", x => (x.replicas || []).map(nodeName).join(", ")], ["Published", x => when(x.created)]],
   members: [["Node", x => nodeName(x.id)], ["Address", x => x.address], ["Votes", x => x.voter ? "yes" : "no"]],
   config: [["Setting", x => x.key], ["Value", x => x.value || "–"], ["From", x => x.origin]],
-  objects: [["Name", x => x.name || "–", "", x => x.name || ""], ["Size", x => bytes(x.size_bytes), "n", x => x.size_bytes], ["State", x => x.state], ["Class", x => x.class], ["Kind", x => x.kind], ["Refs", x => x.refs, "n", x => x.refs], ["Tenant", x => x.tenant], ["Created", x => when(x.created), "", x => x.created], ["ID", x => short(x.id)]],
+  objects: [["Name", x => calledName(x), "", x => x.name || x.published || ""], ["Size", x => bytes(x.size_bytes), "n", x => x.size_bytes], ["State", x => x.state], ["Class", x => x.class], ["Kind", x => x.kind], ["Refs", x => x.refs, "n", x => x.refs], ["Tenant", x => x.tenant], ["Created", x => when(x.created), "", x => x.created], ["ID", x => short(x.id)]],
 };
 let nodes = [], devices = [];
+const calledName = x => x.name || (x.published ? (x.cached ? "copy of " : "replica of ") + x.published : "–");
 const nodeName = id => nodes.find(n => n.id === id)?.name || short(id);
 // What a node keeps for others, such as replicas that it is being sent, is its own tenant's.
 const tenantName = tenant => tenant.startsWith("node:") ? "node " + nodeName(tenant.slice(5)) : tenant;

@@ -68,7 +68,7 @@ const preview = async id => {
     const o = await get("/v1/objects/" + encodeURIComponent(id));
     const buffer = o.size_bytes ? await (await ask("/v1/objects/" + encodeURIComponent(id) + "/data", { Range: "bytes=0-262143" })).arrayBuffer() : new ArrayBuffer(0);
     if (previewed?.id !== id) return;
-    $("p-what").textContent = (o.name || o.id) + ", " + bytes(o.size_bytes) + ". " + show(o, buffer) + ".";
+    $("p-what").textContent = (o.name || o.published || o.id) + ", " + bytes(o.size_bytes) + ". " + show(o, buffer) + ".";
   } catch (e) {
     if (previewed?.id === id) $("p-what").textContent = e.message;
   }
