@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"tendril/forwarding/answers"
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/opencl"
@@ -150,29 +151,15 @@ func (s *session) described(r *clwire.BuildResult) []byte {
 func buildDevice(p opencl.Program, d opencl.Device, index uint32) clwire.BuildDevice {
 	b := clwire.BuildDevice{Device: index}
 	status, _ := p.BuildInfo(d, cl.PROGRAM_BUILD_STATUS)
-	b.Status = int32(number(status))
+	b.Status = int32(answers.Number(status))
 	log, _ := p.BuildInfo(d, cl.PROGRAM_BUILD_LOG)
-	b.Log = []byte(text(log))
+	b.Log = []byte(answers.Text(log))
 	kind, _ := p.BuildInfo(d, cl.PROGRAM_BINARY_TYPE)
-	b.BinaryType = uint32(number(kind))
+	b.BinaryType = uint32(answers.Number(kind))
 	vars, _ := p.BuildInfo(d, cl.PROGRAM_BUILD_GLOBAL_VARIABLE_TOTAL_SIZE)
-	b.GlobalVarBytes = number(vars)
+	b.GlobalVarBytes = answers.Number(vars)
 	return b
 }
-
-// number reads 4 or 8 bytes of the machine's order; anything else is 0.
-func number(b []byte) uint64 {
-	switch len(b) {
-	case 4:
-		return uint64(nativeOrder.Uint32(b))
-	case 8:
-		return nativeOrder.Uint64(b)
-	}
-	return 0
-}
-
-// text cuts the terminating zero.
-func text(b []byte) string { return strings.TrimRight(string(b), "\x00") }
 
 // kernelFacts makes each kernel of a program once, to ask what the client may ask.
 func (s *session) kernelFacts(p *program) (facts []clwire.KernelFacts) {
@@ -193,7 +180,7 @@ func (s *session) kernelFacts(p *program) (facts []clwire.KernelFacts) {
 func (s *session) namesOf(p *program) []string {
 	if !s.longWords.Load() {
 		if list, status := p.native.Info(cl.PROGRAM_KERNEL_NAMES); status == cl.SUCCESS {
-			return strings.FieldsFunc(text(list), func(r rune) bool { return r == ';' })
+			return strings.FieldsFunc(answers.Text(list), func(r rune) bool { return r == ';' })
 		}
 	}
 	return namesIn(p.parts())
@@ -222,7 +209,7 @@ func (s *session) meetWords(data []byte) {
 func (s *session) builtFor(p *program) (devices []uint32) {
 	for _, i := range p.devices {
 		if status, _ := p.native.BuildInfo(s.device(i), cl.PROGRAM_BUILD_STATUS); p.builtIn ||
-			int32(number(status)) == cl.BUILD_SUCCESS {
+			int32(answers.Number(status)) == cl.BUILD_SUCCESS {
 			devices = append(devices, i)
 		}
 	}
@@ -248,7 +235,8 @@ func (s *session) oneKernel(p *program, name string) ([]byte, opencl.Status) {
 func (s *session) factsOf(k opencl.Kernel, name string, indices []uint32) clwire.KernelFacts {
 	n, _ := k.Info(cl.KERNEL_NUM_ARGS)
 	attributes, _ := k.Info(cl.KERNEL_ATTRIBUTES)
-	f := clwire.KernelFacts{Name: name, NumArgs: uint32(number(n)), Attributes: text(attributes), HasArgInfo: true}
+	f := clwire.KernelFacts{Name: name, NumArgs: uint32(answers.Number(n)), Attributes: answers.Text(attributes),
+		HasArgInfo: true}
 	for i := range min(f.NumArgs, clwire.MaxArgs) {
 		a, ok := argFacts(k, i)
 		if !ok {
@@ -274,15 +262,15 @@ func argFacts(k opencl.Kernel, i uint32) (clwire.ArgFacts, bool) {
 			return clwire.ArgFacts{}, false
 		}
 	}
-	return clwire.ArgFacts{Address: uint32(number(address)), Access: uint32(number(access)),
-		TypeQualifier: number(qualifier),
-		TypeName:      text(typeName), Name: text(name)}, true
+	return clwire.ArgFacts{Address: uint32(answers.Number(address)), Access: uint32(answers.Number(access)),
+		TypeQualifier: answers.Number(qualifier),
+		TypeName:      answers.Text(typeName), Name: answers.Text(name)}, true
 }
 
 func workGroup(k opencl.Kernel, d opencl.Device, index uint32) clwire.WorkGroup {
 	ask := func(param uint32) uint64 {
 		b, _ := k.WorkGroupInfo(d, param)
-		return number(b)
+		return answers.Number(b)
 	}
 	w := clwire.WorkGroup{Device: index, Size: ask(cl.KERNEL_WORK_GROUP_SIZE),
 		LocalBytes:        ask(cl.KERNEL_LOCAL_MEM_SIZE),
@@ -405,7 +393,7 @@ func (s *session) position(list []opencl.Device, d opencl.Device) int {
 			return at
 		}
 		parent, _ := d.Info(cl.DEVICE_PARENT_DEVICE)
-		d = opencl.Device(number(parent))
+		d = opencl.Device(answers.Number(parent))
 	}
 	return -1
 }

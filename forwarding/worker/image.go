@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"tendril/forwarding/answers"
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/opencl"
@@ -90,10 +91,10 @@ func (b *buffer) makeImage(flags uint64, desc *opencl.ImageDesc) (facts clwire.I
 	}{{cl.IMAGE_ELEMENT_SIZE, &facts.ElementBytes}, {cl.IMAGE_ROW_PITCH, &facts.RowPitch},
 		{cl.IMAGE_SLICE_PITCH, &facts.SlicePitch}} {
 		value, _ := b.native.ImageInfo(f.param) // what a driver does not say is 0
-		*f.into = number(value)
+		*f.into = answers.Number(value)
 	}
 	value, _ := b.native.MemInfo(cl.MEM_SIZE)
-	facts.MemBytes = number(value)
+	facts.MemBytes = answers.Number(value)
 	b.image.elementBytes = facts.ElementBytes
 	return facts
 }

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tendril/forwarding/answers"
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 )
@@ -208,7 +209,7 @@ func TestProbe(t *testing.T) {
 		t.Fatalf("%+v", result)
 	}
 	d := result.Platforms[0].Devices[0]
-	t.Logf("%s: %d + %d answers, in place %v %s", text(result.Platforms[0].Info[cl.PLATFORM_NAME]),
+	t.Logf("%s: %d + %d answers, in place %v %s", answers.Text(result.Platforms[0].Info[cl.PLATFORM_NAME]),
 		len(result.Platforms[0].Info), len(d.Info), d.InPlace, d.InPlaceReason)
 	if d.InPlace != (d.InPlaceReason == "") || len(d.Info) < 80 {
 		t.Errorf("in place %v (%s), %d answers", d.InPlace, d.InPlaceReason, len(d.Info))

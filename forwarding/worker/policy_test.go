@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tendril/forwarding/answers"
 	"tendril/forwarding/cl"
 )
 
@@ -43,8 +44,8 @@ func TestTheDriversThreadsDoNotTakeProcessorsAway(t *testing.T) {
 		t.Skipf("policy %+v, %v: that stays", own, err)
 	}
 	name, _ := testDriver(t).platform.Info(cl.PLATFORM_NAME)
-	if text(name) != "Portable Computing Language" {
-		t.Skip("not for this driver: ", text(name))
+	if answers.Text(name) != "Portable Computing Language" {
+		t.Skip("not for this driver: ", answers.Text(name))
 	}
 	p := startProcess(t)
 	found := policies(t, p.cmd.Process.Pid)

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tendril/forwarding/answers"
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/fixed"
@@ -210,7 +211,7 @@ const canaryBytes = 64 << 10
 // segment is made of; if not, it says why.
 func inPlace(p opencl.Platform, d opencl.Device) (bool, string) {
 	kind, s := d.Info(cl.DEVICE_TYPE)
-	if s != cl.SUCCESS || number(kind)&cl.DEVICE_TYPE_CPU == 0 {
+	if s != cl.SUCCESS || answers.Number(kind)&cl.DEVICE_TYPE_CPU == 0 {
 		return false, "the device has memory of its own"
 	}
 	fd, err := unix.MemfdCreate("canary", unix.MFD_CLOEXEC)

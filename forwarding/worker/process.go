@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tendril/forwarding/answers"
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/link"
@@ -236,7 +237,7 @@ func load(o Options) (*driver, error) {
 	}
 	d := &driver{platform: platforms[index]}
 	name, _ := d.platform.Info(cl.PLATFORM_NAME)
-	pocl := text(name) == "Portable Computing Language"
+	pocl := answers.Text(name) == "Portable Computing Language"
 	d.blocks = noInPlace || !pocl // PoCL's enqueue hands over to its own threads
 	if pocl {
 		return d, withPatientThreads(func() error { return d.start(noInPlace, o.Only) })

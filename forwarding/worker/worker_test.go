@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"tendril/forwarding/answers"
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/tools/e2e/await"
@@ -300,11 +301,11 @@ func TestQueries(t *testing.T) {
 	f := newFixture(inProcess(t, false), 0)
 	k := f.kernel("add")
 	if r := f.call(&clwire.Query{Kind: clwire.QueryKernel, Object: k, Param: cl.KERNEL_NUM_ARGS}); r.Status != 0 ||
-		number(r.Data) != 2 {
+		answers.Number(r.Data) != 2 {
 		t.Errorf("number of arguments: %+v", r)
 	}
 	if r := f.call(&clwire.Query{Kind: clwire.QueryKernelWorkGroup, Object: k,
-		Param: cl.KERNEL_WORK_GROUP_SIZE}); r.Status != 0 || number(r.Data) == 0 {
+		Param: cl.KERNEL_WORK_GROUP_SIZE}); r.Status != 0 || answers.Number(r.Data) == 0 {
 		t.Errorf("work-group size: %+v", r)
 	}
 	if r := f.call(&clwire.Query{Kind: clwire.QueryKernel, Object: k,
