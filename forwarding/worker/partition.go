@@ -10,6 +10,7 @@ import (
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/opencl"
+	"tendril/forwarding/worker/snapshot"
 )
 
 // device finds a device of the snapshot, or a sub-device; 0 if there is none.
@@ -119,7 +120,7 @@ func (s *session) makeSubDevices(parent opencl.Device, properties []uintptr, fir
 	devices, status := parent.CreateSubDevices(properties, n)
 	for i, d := range devices {
 		s.subs.put(first+uint32(i), d)
-		answer.Devices = append(answer.Devices, describe(d))
+		answer.Devices = append(answer.Devices, snapshot.Device(d))
 	}
 	return answer, status
 }

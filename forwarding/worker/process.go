@@ -24,6 +24,7 @@ import (
 	"tendril/forwarding/stacks"
 	"tendril/forwarding/worker/include"
 	"tendril/forwarding/worker/sandbox"
+	"tendril/forwarding/worker/snapshot"
 )
 
 // stageVariable says that the sandbox is on, and holds its fallbacks as JSON.
@@ -263,7 +264,7 @@ func (d *driver) start(noInPlace bool, only []int) (err error) {
 	d.inPlace = len(d.devices) > 0 && !noInPlace
 	for _, dev := range d.devices {
 		if d.inPlace {
-			d.inPlace, _ = inPlace(d.platform, dev)
+			d.inPlace, _ = snapshot.InPlace(d.platform, dev)
 		}
 	}
 	return nil

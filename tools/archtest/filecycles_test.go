@@ -21,7 +21,7 @@ var largestCycles = map[string]int{
 	"daemon/workers":     23,
 	"forwarding/session": 33,
 	"forwarding/span":    21,
-	"forwarding/worker":  32,
+	"forwarding/worker":  29,
 	"store":              44,
 	"tools/bench":        19,
 }
