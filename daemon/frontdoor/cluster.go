@@ -81,3 +81,15 @@ func (c *connection) resumeWorker(m wire.ResumeWorkerRequest) (ipc.Payload, erro
 	tickets, err := c.srv.opts.Backend.ResumeWorker(c.session, m.Worker, wire.LanesOf(m.Lanes))
 	return &wire.ResumeWorkerReply{Tickets: tickets}, err
 }
+
+// withCluster is answers for what needs the metadata.
+func withCluster[M any, P request[M]](do func(*connection, Cluster, M) (ipc.Payload, error),
+) func(*connection, *ipc.Frame) (ipc.Payload, error) {
+	return answers[M, P](func(c *connection, m M) (ipc.Payload, error) {
+		cluster, err := c.cluster()
+		if err != nil {
+			return nil, err
+		}
+		return do(c, cluster, m)
+	})
+}

@@ -261,3 +261,9 @@ func (c *connection) sweep(_ none) (ipc.Payload, error) {
 	gone := c.store.Sweep()
 	return &wire.SweepReply{Segments: gone[:min(len(gone), maxSweep)]}, nil
 }
+
+// byItself says that a request names by id an object of which the cluster need not be told: that would wait. A name may
+// be one that was published.
+func byItself(c *connection, m wire.NameMessage) bool {
+	return !m.ID.IsZero() && (c.srv.opts.Cluster == nil || !c.srv.opts.Cluster.Concerns(m.ID))
+}

@@ -307,3 +307,25 @@ func (c *connection) sessionPage(*wire.PageRequest) (listing, error) {
 		return "", c.srv.opts.Backend.EachSession(c.peer, after, f)
 	}, nil
 }
+
+// lists is on for a listing in one answer.
+func lists[M any, P request[M]](of func(*connection, M) (listing, error)) func(*connection, *ipc.Frame) error {
+	return on[M, P](func(c *connection, f *ipc.Frame, m M) error {
+		list, err := of(c, m)
+		if err != nil {
+			return err
+		}
+		return c.replyList(f, list)
+	})
+}
+
+// pages is on for a page of a listing.
+func pages(of func(*connection, *wire.PageRequest) (listing, error)) func(*connection, *ipc.Frame) error {
+	return on(func(c *connection, f *ipc.Frame, m wire.PageRequest) error {
+		list, err := of(c, &m)
+		if err != nil {
+			return err
+		}
+		return c.replyPage(f, m.Limit, m.Cursor, list)
+	})
+}

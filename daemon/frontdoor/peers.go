@@ -75,3 +75,15 @@ func (c *connection) listPeers(peers Peers, _ none) (ipc.Payload, error) {
 func (c *connection) setPeer(peers Peers, m wire.SetPeerRequest) (ipc.Payload, error) {
 	return nil, peers.SetPeer(m)
 }
+
+// withPeers is answers for what needs links between workers.
+func withPeers[M any, P request[M]](do func(*connection, Peers, M) (ipc.Payload, error),
+) func(*connection, *ipc.Frame) (ipc.Payload, error) {
+	return answers[M, P](func(c *connection, m M) (ipc.Payload, error) {
+		peers, err := c.peers()
+		if err != nil {
+			return nil, err
+		}
+		return do(c, peers, m)
+	})
+}

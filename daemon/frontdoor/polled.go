@@ -7,7 +7,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tendril/ipc"
-	"tendril/ipc/wire"
 	"tendril/store"
 	"tendril/store/object"
 )
@@ -200,12 +199,6 @@ func (u *unsent) close() {
 
 // always is for requests that never wait.
 func always(*connection, *ipc.Frame) bool { return true }
-
-// byItself says that a request names by id an object of which the cluster need not be told: that would wait. A name may
-// be one that was published.
-func byItself(c *connection, m wire.NameMessage) bool {
-	return !m.ID.IsZero() && (c.srv.opts.Cluster == nil || !c.srv.opts.Cluster.Concerns(m.ID))
-}
 
 // acting is the store as the request at hand may use it.
 type acting interface {
