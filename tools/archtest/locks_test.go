@@ -17,6 +17,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -106,15 +107,31 @@ type checkedPkg struct {
 	files []*ast.File
 }
 
-// checkPackages parses and checks our packages without cgo.
+// checkPackages parses and checks our packages without cgo, once for all tests.
 func checkPackages(t *testing.T) ([]checkedPkg, *token.FileSet) {
 	t.Helper()
+	checked.Do(func() {
+		fset := token.NewFileSet()
+		checked.pkgs, checked.fset = parseAndCheck(t, fset), fset
+	})
+	if checked.fset == nil {
+		t.Fatal("another test could not check the packages' types")
+	}
+	return checked.pkgs, checked.fset
+}
+
+var checked struct {
+	sync.Once
+	pkgs []checkedPkg
+	fset *token.FileSet
+}
+
+func parseAndCheck(t *testing.T, fset *token.FileSet) (all []checkedPkg) {
+	t.Helper()
 	ours, exports := packagesWithTypes(t)
-	fset := token.NewFileSet()
 	imports := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
 		return os.Open(exports[path])
 	})
-	var all []checkedPkg
 	for _, p := range ours {
 		c := checkedPkg{pkgFiles: p,
 			info: &types.Info{Uses: map[*ast.Ident]types.Object{}, Defs: map[*ast.Ident]types.Object{},
@@ -134,7 +151,7 @@ func checkPackages(t *testing.T) ([]checkedPkg, *token.FileSet) {
 		}
 		all = append(all, c)
 	}
-	return all, fset
+	return all
 }
 
 // readLocks reads every function of ours.
