@@ -320,7 +320,7 @@ func (c *connection) answerRefused(err error) bool {
 
 // actInTurn acts on the request at hand; what may take longer than those that the poller serves waits for its turn.
 func (c *connection) actInTurn() error {
-	if row := rows[c.frame.Type]; row.atOnce == nil && !row.pages {
+	if row := c.srv.rows[c.frame.Type]; row.atOnce == nil && !row.pages {
 		c.endTurn = c.srv.turns.take(c.peer.Tenant)
 		defer func() { c.endTurn() }()
 	}

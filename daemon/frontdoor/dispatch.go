@@ -129,7 +129,7 @@ func whether[M any, P request[M]](is func(*connection, M) bool) func(*connection
 
 // act does what one frame asks. A returned error ends the connection; a request's own failure is answered instead.
 func (c *connection) act(f *ipc.Frame) error {
-	row, known := rows[f.Type]
+	row, known := c.srv.rows[f.Type]
 	began := time.Now()
 	c.wanted = c.wanted || f.Flags&ipc.FlagLazy == 0
 	err := c.check(f, row, known)
@@ -142,7 +142,7 @@ func (c *connection) act(f *ipc.Frame) error {
 		c.leftOver = true
 		return nil
 	}
-	c.srv.tallies.add(f.Type, time.Since(began), err != nil)
+	c.srv.tallies.add(f.Type, known, time.Since(began), err != nil)
 	switch {
 	case err == nil:
 		return nil

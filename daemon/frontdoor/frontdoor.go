@@ -32,6 +32,7 @@ import (
 
 	"tendril/cluster/pki"
 	"tendril/ipc"
+	"tendril/ipc/wire"
 	"tendril/store"
 	"tendril/store/object"
 )
@@ -132,14 +133,15 @@ func (o Options) withDefaults() Options {
 
 // Server is a front door. Safe for concurrent use.
 type Server struct {
-	opts      Options        // immutable
-	listener  *listener      // immutable
-	lock      *os.File       // immutable: flocked while the socket is ours
-	lingers   *ipc.Lingers   // immutable
-	poller    *ipc.Poller    // immutable
-	processes *ipc.Processes // immutable
-	farewells *farewells     // immutable
-	entryBy   time.Time      // immutable: until then requests wait for the entry
+	opts      Options           // immutable
+	rows      map[wire.Type]row // immutable: what it answers, and how
+	listener  *listener         // immutable
+	lock      *os.File          // immutable: flocked while the socket is ours
+	lingers   *ipc.Lingers      // immutable
+	poller    *ipc.Poller       // immutable
+	processes *ipc.Processes    // immutable
+	farewells *farewells        // immutable
+	entryBy   time.Time         // immutable: until then requests wait for the entry
 
 	running sync.WaitGroup // the connections and what accepts from other machines
 	turns   *turns         // immutable
@@ -167,9 +169,8 @@ type Server struct {
 	strangers strangers
 }
 
-// Listen makes the socket and serves it until Close. A socket file that nobody answers is replaced; one that is
-// answered, or whose lock is held, is ErrBusy.
-func Listen(opts Options) (*Server, error) {
+// listen is Listen for a door that answers what the rows name.
+func listen(opts Options, rows map[wire.Type]row) (*Server, error) {
 	opts = opts.withDefaults()
 	if opts.Store == nil || opts.Backend == nil || opts.Tenant == nil || opts.Socket == "" {
 		opts.Inherited.Close()
@@ -180,7 +181,7 @@ func Listen(opts Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		opts: opts, listener: listener, lock: lock, ended: make(chan struct{}), turns: newTurns(), pages: newTurns(),
+		opts: opts, rows: rows, listener: listener, lock: lock, ended: make(chan struct{}), turns: newTurns(), pages: newTurns(),
 		lingers: ipc.NewLingers(opts.Lingers), entryBy: time.Now().Add(entryTimes * opts.EntryTime),
 		conns: make(map[*connection]struct{}), tenants: make(map[string]int), away: make(map[uint64]*awaySession),
 	}

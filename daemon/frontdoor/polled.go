@@ -142,7 +142,7 @@ func (c *connection) isAtOnce() bool {
 	if c.store == nil {
 		return true
 	}
-	at := rows[c.frame.Type].atOnce
+	at := c.srv.rows[c.frame.Type].atOnce
 	return at != nil && at(c, &c.frame)
 }
 

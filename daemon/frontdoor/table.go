@@ -5,6 +5,10 @@ import (
 	"tendril/ipc/wire"
 )
 
+// Listen makes the socket and serves it until Close. A socket file that nobody answers is replaced; one that is
+// answered, or whose lock is held, is ErrBusy.
+func Listen(opts Options) (*Server, error) { return listen(opts, rows) }
+
 // rows is the dispatch table, made once a process and never changed.
 var rows = map[wire.Type]row{
 	wire.Hello: {beforeHello: true, atOnce: always, maxPayload: 10 + 256,

@@ -23,8 +23,8 @@ type tally struct {
 }
 
 // add counts a request that was dealt with. One that waits for something is dealt with once it waits.
-func (t *tallies) add(kind wire.Type, took time.Duration, failed bool) {
-	if _, known := rows[kind]; !known || kind >= tallied {
+func (t *tallies) add(kind wire.Type, known bool, took time.Duration, failed bool) {
+	if !known || kind >= tallied {
 		kind = 0
 	}
 	t[kind].took.Add(took)
