@@ -24,15 +24,6 @@ func (c *connection) attachObject(f *ipc.Frame, m wire.AttachRequest) error {
 	})
 }
 
-// attached are the last attempts that a session succeeded in. Guarded by connection.stateMu.
-type attached struct {
-	answers [maxWaits]struct {
-		attempt uint64
-		reply   wire.AttachReply
-	}
-	next int
-}
-
 func (c *connection) attachedBefore(attempt uint64) (wire.AttachReply, bool) {
 	c.stateMu.Lock()
 	defer c.stateMu.Unlock()

@@ -1,18 +1,10 @@
 package frontdoor
 
 import (
-	"time"
-
 	"tendril/ipc"
 	"tendril/ipc/wire"
 	"tendril/store"
 )
-
-// duration reads ms from a peer; the longest is some 292 years.
-func duration(ms uint64) time.Duration {
-	const most = 1<<63/uint64(time.Millisecond) - 1
-	return time.Duration(min(ms, most)) * time.Millisecond
-}
 
 func (c *connection) createWith(f *ipc.Frame, m wire.CreateWithRequest) error {
 	return c.createAs(f, store.Spec{

@@ -2,6 +2,7 @@ package frontdoor
 
 import (
 	"context"
+	"net"
 	"os"
 	"time"
 
@@ -118,3 +119,89 @@ type Cluster interface {
 	// Renew gives the holder of a certificate the next one.
 	Renew(p Peer, request []byte) ([]byte, error)
 }
+
+// Nodes is what the front door asks of the daemon for the other nodes of its cluster, and for who administers it. As
+// Backend says.
+type Nodes interface {
+	// GiveRaft takes a connection of a certified node over, in any case; where the node is no member it closes it and
+	// says why.
+	GiveRaft(p pki.Peer, conn net.Conn) error
+	// Join gives a certificate, and what else makes a node a member, for a token of role node. remote is for the log.
+	Join(remote string, m wire.JoinRequest) (wire.JoinReply, error)
+	// Propose does a member's command where this node leads. It may take seconds.
+	Propose(p Peer, command []byte) (wire.ProposeReply, error)
+	// ReadIndex says what a member's read waits for where this node leads. It may take seconds.
+	ReadIndex(p Peer) (wire.ReadIndexReply, error)
+	// Pulse says how this node is. It waits for nobody.
+	Pulse() wire.PulseReply
+
+	// JoinCluster makes this node a member of another cluster. It gives what became of it, as JSON.
+	JoinCluster(m wire.JoinClusterRequest) ([]byte, error)
+	// LeaveCluster takes this node out of its cluster, or says what has to be done before. It gives what became of it,
+	// as JSON.
+	LeaveCluster(m wire.LeaveClusterRequest) ([]byte, error)
+	// RemoveNode takes another node out of the cluster. It gives what became of it, as JSON.
+	RemoveNode(m wire.RemoveNodeRequest) ([]byte, error)
+	// LogEnd gives the last entry of this node's log.
+	LogEnd() wire.LogEndReply
+	// RecoverCluster makes this node a cluster of one of what it knows, or says what would be lost. It gives what
+	// became of it, as JSON.
+	RecoverCluster(m wire.RecoverClusterRequest) ([]byte, error)
+	// BackupCluster gives the metadata and the authority with its key, as JSON.
+	BackupCluster() ([]byte, error)
+	// Access gives p what it needs to come in at the cluster's other nodes. It may take seconds.
+	Access(p Peer) (wire.AccessReply, error)
+	// Audit gives who did what as JSON: at this node where a node asks, else in the cluster.
+	Audit(p Peer, m wire.AuditRequest) ([]byte, error)
+	// TakeDevices gives another node's lease devices of this one, as far as they are free. It may take seconds.
+	TakeDevices(m wire.TakeDevicesRequest) (wire.TakeDevicesReply, error)
+	// KeepDevices takes what is not named from it again. It waits for nobody.
+	KeepDevices(m wire.KeepDevicesRequest) error
+	// Leases lists the cluster's leases as p may see them, or to another node this one's, as JSON.
+	Leases(p Peer) ([]byte, error)
+	// EndLease ends a lease that p may end. It may take seconds.
+	EndLease(p Peer, name string) error
+	// ClusterStatus describes the cluster as JSON.
+	ClusterStatus() ([]byte, error)
+}
+
+// Peers is what the front door asks of the daemon for links between workers. As Backend says; the sessions' numbers are
+// of the connection that asks.
+type Peers interface {
+	// OfferPeer gives a signed offer (pki.Offer) of tickets to a worker.
+	OfferPeer(session uint64, m wire.OfferPeerRequest) ([]byte, error)
+	// DialPeer connects a worker to the node that made an offer, if that is a peer of this node. It may take seconds,
+	// and ends with ctx.
+	DialPeer(ctx context.Context, session uint64, m wire.DialPeerRequest) error
+	// PairPeers connects two workers of this node.
+	PairPeers(session uint64, m wire.PairPeersRequest) error
+	// TellPeer takes down what became of a link.
+	TellPeer(session uint64, m wire.TellPeerRequest)
+	// Peers lists this node's peers as JSON, its own authority with them.
+	Peers() ([]byte, error)
+	// EachPeer calls f with the peers behind a place in their order, and with the place behind each, until f answers
+	// false.
+	EachPeer(after string, f func(item any, at string) bool) error
+	SetPeer(m wire.SetPeerRequest) error
+}
+
+// Elsewhere is what the front door asks of the cluster about them. As Backend says.
+type Elsewhere interface {
+	// Elsewhere reports whether an object of the tenant is published and other nodes have it. It answers at once.
+	Elsewhere(tenant string, id object.ID) bool
+	// Bring gets it into the store, where it stays at least until release is called. It waits, also for others that
+	// want the same.
+	Bring(ctx context.Context, tenant string, id object.ID) (release func(), err error)
+	// Describe gives what the cluster knows of it. ErrNotFound: nothing.
+	Describe(tenant string, id object.ID) (object.Info, error)
+	// Published gives the name under which an object of the tenant is published, "" for none. It answers at once.
+	Published(tenant string, id object.ID) string
+	// Place says, as JSON, where a published object's next replica would go. It may wait for other nodes.
+	Place(ctx context.Context, tenant string, m wire.PlaceRequest) ([]byte, error)
+	// Replicate says how many nodes are to have a published object, or which, and as JSON how far that is.
+	Replicate(ctx context.Context, tenant string, m wire.ReplicateRequest) ([]byte, error)
+}
+
+// Transfers answers other nodes' requests for objects, on connections whose other end has proven who it is. It returns
+// when the connection ends, ctx ends, or the node does not keep to the protocol. The front door closes conn.
+type Transfers func(ctx context.Context, conn net.Conn, peer pki.Peer) error

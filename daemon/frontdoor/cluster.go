@@ -8,14 +8,6 @@ import (
 	"tendril/store/object"
 )
 
-// cluster gives the metadata's side; a front door without one answers ErrUnsupported.
-func (c *connection) cluster() (Cluster, error) {
-	if c.srv.opts.Cluster == nil {
-		return nil, fmt.Errorf("%w: this daemon has no metadata", object.ErrUnsupported)
-	}
-	return c.srv.opts.Cluster, nil
-}
-
 // publish waits for the cluster, which takes no processor here: it ends its turn first, so that those of many
 // connections come to the log together.
 func (c *connection) publish(cluster Cluster, m wire.BindRequest) (ipc.Payload, error) {

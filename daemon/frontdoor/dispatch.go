@@ -228,3 +228,36 @@ func (c *connection) run(f *ipc.Frame, row row, known bool) error {
 	c.reply(f, p)
 	return nil
 }
+
+// answer ends a request that ran by itself (later): with p, or with why there is none. mu is held.
+func (c *connection) answer(f *ipc.Frame, p ipc.Payload, err error) {
+	if err != nil {
+		c.out = errorFrame(c.out, c.version, f.Request, err)
+	} else {
+		c.reply(f, p)
+	}
+	c.flush() // a failure is met by serve
+}
+
+// replyLater takes mu for a slow handler's reply.
+func (c *connection) replyLater(reply func()) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	reply()
+	return nil
+}
+
+// cluster gives the metadata's side; a front door without one answers ErrUnsupported.
+func (c *connection) cluster() (Cluster, error) {
+	if c.srv.opts.Cluster == nil {
+		return nil, fmt.Errorf("%w: this daemon has no metadata", object.ErrUnsupported)
+	}
+	return c.srv.opts.Cluster, nil
+}
+
+func (c *connection) peers() (Peers, error) {
+	if c.srv.opts.Peers == nil {
+		return nil, fmt.Errorf("%w: this daemon connects no workers", object.ErrUnsupported)
+	}
+	return c.srv.opts.Peers, nil
+}

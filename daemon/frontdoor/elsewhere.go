@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"time"
 
@@ -16,23 +15,6 @@ import (
 )
 
 // Objects that are published on other nodes and are not here: who gets one has it brought, in a goroutine of its own.
-
-// Elsewhere is what the front door asks of the cluster about them. As Backend says.
-type Elsewhere interface {
-	// Elsewhere reports whether an object of the tenant is published and other nodes have it. It answers at once.
-	Elsewhere(tenant string, id object.ID) bool
-	// Bring gets it into the store, where it stays at least until release is called. It waits, also for others that
-	// want the same.
-	Bring(ctx context.Context, tenant string, id object.ID) (release func(), err error)
-	// Describe gives what the cluster knows of it. ErrNotFound: nothing.
-	Describe(tenant string, id object.ID) (object.Info, error)
-	// Published gives the name under which an object of the tenant is published, "" for none. It answers at once.
-	Published(tenant string, id object.ID) string
-	// Place says, as JSON, where a published object's next replica would go. It may wait for other nodes.
-	Place(ctx context.Context, tenant string, m wire.PlaceRequest) ([]byte, error)
-	// Replicate says how many nodes are to have a published object, or which, and as JSON how far that is.
-	Replicate(ctx context.Context, tenant string, m wire.ReplicateRequest) ([]byte, error)
-}
 
 // called tells of an object without a name here what it is published under: it is a replica, or a copy.
 func (c *connection) called(o *object.Info) {
@@ -131,10 +113,6 @@ func (c *connection) replicate(m wire.ReplicateRequest) (ipc.Payload, error) {
 	b, err := c.srv.opts.Elsewhere.Replicate(c.ctx, c.peer.Tenant, m)
 	return long(b), err
 }
-
-// Transfers answers other nodes' requests for objects, on connections whose other end has proven who it is. It returns
-// when the connection ends, ctx ends, or the node does not keep to the protocol. The front door closes conn.
-type Transfers func(ctx context.Context, conn net.Conn, peer pki.Peer) error
 
 // serveTransfers shakes hands with another node that wants objects, and lets it ask. who is no stranger from then on.
 func (s *Server) serveTransfers(who *stranger) error {

@@ -4,6 +4,9 @@
 // local peer, a verified certificate about a remote one, and nothing that a peer sends. Strangers cost it 48 bytes and
 // a goroutine each, for some seconds, and are counted.
 //
+// table.go names every message with its rules and its handler, and hands that to the server. Nothing below names the
+// table, nor a handler by itself: what only a row leads to (pages, queries, compose, ...) is read alone.
+//
 // A session of another machine may outlive its connection for a while (away.go).
 //
 // Goroutines: the poller's lets local connections in and does for all of them what waits for nothing, from Hello on. A
@@ -181,7 +184,8 @@ func listen(opts Options, rows map[wire.Type]row) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		opts: opts, rows: rows, listener: listener, lock: lock, ended: make(chan struct{}), turns: newTurns(), pages: newTurns(),
+		opts: opts, rows: rows, listener: listener, lock: lock, ended: make(chan struct{}),
+		turns: newTurns(), pages: newTurns(),
 		lingers: ipc.NewLingers(opts.Lingers), entryBy: time.Now().Add(entryTimes * opts.EntryTime),
 		conns: make(map[*connection]struct{}), tenants: make(map[string]int), away: make(map[uint64]*awaySession),
 	}

@@ -2,7 +2,6 @@ package frontdoor
 
 import (
 	"fmt"
-	"net"
 
 	"tendril/cluster/pki"
 	"tendril/ipc"
@@ -10,51 +9,6 @@ import (
 	"tendril/store"
 	"tendril/store/object"
 )
-
-// Nodes is what the front door asks of the daemon for the other nodes of its cluster, and for who administers it. As
-// Backend says.
-type Nodes interface {
-	// GiveRaft takes a connection of a certified node over, in any case; where the node is no member it closes it and
-	// says why.
-	GiveRaft(p pki.Peer, conn net.Conn) error
-	// Join gives a certificate, and what else makes a node a member, for a token of role node. remote is for the log.
-	Join(remote string, m wire.JoinRequest) (wire.JoinReply, error)
-	// Propose does a member's command where this node leads. It may take seconds.
-	Propose(p Peer, command []byte) (wire.ProposeReply, error)
-	// ReadIndex says what a member's read waits for where this node leads. It may take seconds.
-	ReadIndex(p Peer) (wire.ReadIndexReply, error)
-	// Pulse says how this node is. It waits for nobody.
-	Pulse() wire.PulseReply
-
-	// JoinCluster makes this node a member of another cluster. It gives what became of it, as JSON.
-	JoinCluster(m wire.JoinClusterRequest) ([]byte, error)
-	// LeaveCluster takes this node out of its cluster, or says what has to be done before. It gives what became of it,
-	// as JSON.
-	LeaveCluster(m wire.LeaveClusterRequest) ([]byte, error)
-	// RemoveNode takes another node out of the cluster. It gives what became of it, as JSON.
-	RemoveNode(m wire.RemoveNodeRequest) ([]byte, error)
-	// LogEnd gives the last entry of this node's log.
-	LogEnd() wire.LogEndReply
-	// RecoverCluster makes this node a cluster of one of what it knows, or says what would be lost. It gives what
-	// became of it, as JSON.
-	RecoverCluster(m wire.RecoverClusterRequest) ([]byte, error)
-	// BackupCluster gives the metadata and the authority with its key, as JSON.
-	BackupCluster() ([]byte, error)
-	// Access gives p what it needs to come in at the cluster's other nodes. It may take seconds.
-	Access(p Peer) (wire.AccessReply, error)
-	// Audit gives who did what as JSON: at this node where a node asks, else in the cluster.
-	Audit(p Peer, m wire.AuditRequest) ([]byte, error)
-	// TakeDevices gives another node's lease devices of this one, as far as they are free. It may take seconds.
-	TakeDevices(m wire.TakeDevicesRequest) (wire.TakeDevicesReply, error)
-	// KeepDevices takes what is not named from it again. It waits for nobody.
-	KeepDevices(m wire.KeepDevicesRequest) error
-	// Leases lists the cluster's leases as p may see them, or to another node this one's, as JSON.
-	Leases(p Peer) ([]byte, error)
-	// EndLease ends a lease that p may end. It may take seconds.
-	EndLease(p Peer, name string) error
-	// ClusterStatus describes the cluster as JSON.
-	ClusterStatus() ([]byte, error)
-}
 
 // nodes gives the other nodes' side; a front door without one answers ErrUnsupported.
 func (c *connection) nodes() (Nodes, error) {

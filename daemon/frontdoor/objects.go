@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
+	"time"
 
 	"tendril/ipc"
 	"tendril/ipc/wire"
@@ -240,18 +243,6 @@ func (c *connection) describe(m wire.NameMessage, info object.Info, err error) (
 	return long(b), err
 }
 
-func (c *connection) list(m wire.ListRequest) (listing, error) {
-	return c.objects(store.Query{Prefix: m.Prefix, All: m.All}), nil
-}
-
-// replyLater takes mu for a slow handler's reply.
-func (c *connection) replyLater(reply func()) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	reply()
-	return nil
-}
-
 func (c *connection) forget(m wire.Number) error { return c.store.Forget(m.N) }
 
 // maxSweep keeps a Sweep's reply within one frame; the next Sweep tells the rest.
@@ -266,4 +257,26 @@ func (c *connection) sweep(_ none) (ipc.Payload, error) {
 // be one that was published.
 func byItself(c *connection, m wire.NameMessage) bool {
 	return !m.ID.IsZero() && (c.srv.opts.Cluster == nil || !c.srv.opts.Cluster.Concerns(m.ID))
+}
+
+// principals are who a peer is where others share with it: its user, its group, and the groups that its process had
+// when it connected. From another machine a peer is its tenant's user, where that is a single one.
+func (c *connection) principals() []string {
+	p := c.peer
+	local, is := c.link.(*ipc.Accepted)
+	if !is {
+		return slices.DeleteFunc([]string{p.Tenant}, func(t string) bool { return !strings.HasPrefix(t, "uid:") })
+	}
+	list := []string{fmt.Sprintf("uid:%d", p.UID), fmt.Sprintf("gid:%d", p.GID)}
+	groups, _ := local.PeerGroups() // where the kernel does not say (before 4.13), its own group has to do
+	for _, g := range groups {
+		list = append(list, fmt.Sprintf("gid:%d", g))
+	}
+	return list
+}
+
+// duration reads ms from a peer; the longest is some 292 years.
+func duration(ms uint64) time.Duration {
+	const most = 1<<63/uint64(time.Millisecond) - 1
+	return time.Duration(min(ms, most)) * time.Millisecond
 }

@@ -329,3 +329,15 @@ func pages(of func(*connection, *wire.PageRequest) (listing, error)) func(*conne
 		return c.replyPage(f, m.Limit, m.Cursor, list)
 	})
 }
+
+func (c *connection) list(m wire.ListRequest) (listing, error) {
+	return c.objects(store.Query{Prefix: m.Prefix, All: m.All}), nil
+}
+
+func (c *connection) listWhere(m wire.ListWhereRequest) (listing, error) {
+	return c.objects(queryOf(m)), nil
+}
+
+func (c *connection) top(m wire.Number) (listing, error) {
+	return c.largest(int(min(m.N, maxTop))), nil
+}

@@ -1,41 +1,10 @@
 package frontdoor
 
 import (
-	"context"
-	"fmt"
-
 	"tendril/ipc"
 	"tendril/ipc/wire"
 	"tendril/store"
-	"tendril/store/object"
 )
-
-// Peers is what the front door asks of the daemon for links between workers. As Backend says; the sessions' numbers are
-// of the connection that asks.
-type Peers interface {
-	// OfferPeer gives a signed offer (pki.Offer) of tickets to a worker.
-	OfferPeer(session uint64, m wire.OfferPeerRequest) ([]byte, error)
-	// DialPeer connects a worker to the node that made an offer, if that is a peer of this node. It may take seconds,
-	// and ends with ctx.
-	DialPeer(ctx context.Context, session uint64, m wire.DialPeerRequest) error
-	// PairPeers connects two workers of this node.
-	PairPeers(session uint64, m wire.PairPeersRequest) error
-	// TellPeer takes down what became of a link.
-	TellPeer(session uint64, m wire.TellPeerRequest)
-	// Peers lists this node's peers as JSON, its own authority with them.
-	Peers() ([]byte, error)
-	// EachPeer calls f with the peers behind a place in their order, and with the place behind each, until f answers
-	// false.
-	EachPeer(after string, f func(item any, at string) bool) error
-	SetPeer(m wire.SetPeerRequest) error
-}
-
-func (c *connection) peers() (Peers, error) {
-	if c.srv.opts.Peers == nil {
-		return nil, fmt.Errorf("%w: this daemon connects no workers", object.ErrUnsupported)
-	}
-	return c.srv.opts.Peers, nil
-}
 
 func (c *connection) offerPeer(peers Peers, m wire.OfferPeerRequest) (ipc.Payload, error) {
 	offer, err := peers.OfferPeer(c.session, m)

@@ -191,3 +191,12 @@ func (c *connection) publishSegment(m wire.PublishSegmentRequest) (ipc.Payload, 
 	})
 	return &wire.IDMessage{ID: id}, err
 }
+
+// attached are the last attempts that a session succeeded in. Guarded by connection.stateMu.
+type attached struct {
+	answers [maxWaits]struct {
+		attempt uint64
+		reply   wire.AttachReply
+	}
+	next int
+}

@@ -58,9 +58,6 @@ func (c *connection) replyPop(f *ipc.Frame, p store.Popped) {
 	c.replyFD(f, &c.scratch.pop, p.FD)
 }
 
-// answerBytes is how much may wait to be sent for answerSoon to send it: lazy replies.
-const answerBytes = 4 << 10
-
 // answerSoon answers a push or a pop that waited. It runs in the goroutine of whoever ended the waiting, perhaps under
 // that connection's mu, and so may not wait for this one's nor for this peer to read: then a goroutine of its own does
 // it. Usually none of that is so, and the answer goes out without another goroutine being woken.

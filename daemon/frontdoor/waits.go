@@ -377,3 +377,20 @@ func (w *watch) send() {
 	}
 	c.flush() // a failure is met by serve
 }
+
+// later runs a request that waits in a goroutine of its own, which the connection's end joins. bytes are charged
+// meanwhile: what it holds. mu is held.
+func (c *connection) later(bytes uint64, run func()) error {
+	if err := c.beginWaiting(bytes); err != nil {
+		return err
+	}
+	go func() {
+		defer c.doneWaiting(bytes)
+		defer c.survive()
+		run()
+	}()
+	return nil
+}
+
+// answerBytes is how much may wait to be sent for answerSoon to send it: lazy replies.
+const answerBytes = 4 << 10
