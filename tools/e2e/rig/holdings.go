@@ -3,6 +3,7 @@ package rig
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"tendril/client"
 )
 
 // Holdings is what a daemon at rest holds of the kernel.
@@ -60,15 +63,25 @@ func (h Holdings) grownFrom(first Holdings) error {
 // RestLimit bounds the wait for a daemon to be at rest; clients that were killed have left by then, workers have ended.
 const RestLimit = 30 * time.Second
 
-// AtRest waits until the daemon has no client, no session and no object, looks twice the same in a row, and holds no
-// more than first did, where that is not nil. It gives what it holds then. The error says what does not go.
+// AtRest waits until the daemon has no client but this one, no session and no object, looks twice the same in a row,
+// and holds no more than first did, where that is not nil. It gives what it holds then, with the one connection that it
+// asks over: one a question would be there in some looks, and in others gone. The error says what does not go.
 func (n *Node) AtRest(ctx context.Context, first *Holdings) (Holdings, error) {
 	ctx, cancel := context.WithTimeout(ctx, RestLimit)
 	defer cancel()
+	conn, err := client.Dial(n.Socket())
+	if err != nil {
+		return Holdings{}, err
+	}
+	defer conn.Close()
 	var before Holdings
 	var grown error
 	for {
-		s, err := n.Status(ctx)
+		var s Status
+		text, err := n.soon(func() ([]byte, error) { return conn.Status() })
+		if err == nil {
+			err = json.Unmarshal(text, &s)
+		}
 		if err != nil {
 			return Holdings{}, errors.Join(err, grown)
 		}
@@ -90,7 +103,7 @@ func (n *Node) AtRest(ctx context.Context, first *Holdings) (Holdings, error) {
 			before.threads, before.files, before.left, before.kinds
 		if grown = nil; quiet && settled == before {
 			if first != nil {
-				grown = h.grownFrom(*first) // perhaps the connection that Status came over, not quite gone
+				grown = h.grownFrom(*first) // perhaps a connection that is not quite gone
 			}
 			if grown == nil {
 				return h, nil

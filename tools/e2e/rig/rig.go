@@ -296,21 +296,27 @@ func (n *Node) Status(ctx context.Context) (s Status, err error) {
 	return s, json.Unmarshal(text, &s)
 }
 
-// statusHere asks over a connection of this process's. A daemon that does not answer within Limit is said to hang.
+// statusHere asks over a connection of this process's.
 func (n *Node) statusHere() ([]byte, error) {
+	return n.soon(func() ([]byte, error) {
+		c, err := client.Dial(n.Socket())
+		if err != nil {
+			return nil, err
+		}
+		defer c.Close()
+		return c.Status()
+	})
+}
+
+// soon gives what a question to the daemon brings. A daemon that does not answer within Limit is said to hang.
+func (n *Node) soon(ask func() ([]byte, error)) ([]byte, error) {
 	type answer struct {
 		text []byte
 		err  error
 	}
 	asked := make(chan answer, 1)
 	go func() {
-		c, err := client.Dial(n.Socket())
-		if err != nil {
-			asked <- answer{err: err}
-			return
-		}
-		defer c.Close()
-		text, err := c.Status()
+		text, err := ask()
 		asked <- answer{text, err}
 	}()
 	select {
