@@ -90,6 +90,7 @@ type Daemon struct {
 	entryTime      time.Duration // for tests; 0 = the front door's
 	bringing       *bringings
 	damaged        chan object.Damage // what a scrub has found; holds some
+	gpuRoom        chan struct{}      // memory of a GPU may have become free; holds one
 	transferRate   *transfer.Rate     // nil: as fast as it goes
 	pages          pageKeys
 	past           pastHour
@@ -135,6 +136,7 @@ func New(cfg Config, build Build, log logrus.FieldLogger) (*Daemon, error) {
 		wishes:  newWishes(),
 		peering: newPeering(), ready: func() {},
 		bringing: newBringings(), damaged: make(chan object.Damage, maxDamaged),
+		gpuRoom:      make(chan struct{}, 1),
 		transferRate: transfer.NewRate(cfg.TransferRate),
 		successors:   make(chan *successor, 1), onSuccess: func(int) {}, at: func(string) {},
 		published: publications{tenants: map[string]*held{}},
@@ -447,6 +449,12 @@ func (d *Daemon) openStore() (err error) {
 		TenantSpillBytes: d.cfg.QuotaSpill, TenantObjects: d.cfg.QuotaObjects, NoIndex: d.cfg.NoIndex,
 		Segments: d.segmentFiles(), TenantSegments: d.tenantSegments(),
 		HighBytes: d.cfg.HighBytes, RequestBytes: d.cfg.RequestBytes,
+		OnDeviceRoom: func() {
+			select {
+			case d.gpuRoom <- struct{}{}:
+			default: // who waits looks again in any case
+			}
+		},
 		Available: func() (uint64, bool) { return availableBytes("/") }, ScrubEvery: d.cfg.ScrubEvery,
 		ScrubRate: d.cfg.ScrubRate,
 		OnDamage: func(x object.Damage) {
@@ -519,7 +527,7 @@ func (d *Daemon) openPool() error {
 		Warm:     d.cfg.WarmWorkers, Max: d.cfg.MaxWorkers, DeviceBytes: d.deviceBytesOf,
 		KernelTime:   d.cfg.KernelTime,
 		BuildTime:    d.cfg.BuildTime,
-		SessionBytes: uint64(max(d.cfg.SessionDevice, 0)), Objects: d.objectsOn,
+		SessionBytes: uint64(max(d.cfg.SessionDevice, 0)), Objects: d.objectsOn, GPURoom: d.gpuRoom,
 		GPUs: d.keeper.All, GPUMemory: d.keeper.Sample, GPUsDone: d.keeper.ProbeOver,
 		NoInPlace:    d.cfg.NoInPlace,
 		Devices:      choice,

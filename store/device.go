@@ -259,6 +259,7 @@ func (s *Store) newDevice(c *Conn, device object.Device, size uint64) (*deviceMe
 			s.doomedFDs = append(s.doomedFDs, fd)
 		}
 		s.closeOne(c.tenant)
+		s.deviceRoom = true
 		return nil, err
 	}
 	return &deviceMemory{device: device, bytes: bytes, fd: fd, maker: c}, nil
@@ -326,6 +327,7 @@ func (s *Store) freeDevice(e *entry) {
 	}
 	s.unrankDevice(e)
 	delete(s.onDevices, e)
+	s.deviceRoom = true
 	if s.keepIdle(e.tenant, m) {
 		m.fd, m.maker = -1, nil
 		s.unchargeDevice(e.tenant, m.device, 0, 1)

@@ -57,6 +57,7 @@ func (s *Store) rankDevice(e *entry) {
 		s.unrankDevice(e)
 	case e.gpu.ranked[0] == nil:
 		e.gpu.ranked = [2]*list.Element{s.coldDevices.add(e), e.tenant.coldDevices.add(e)}
+		s.deviceRoom = true
 	}
 }
 
@@ -210,10 +211,12 @@ func (s *Store) leaveDevice(c *Conn, e *entry) (freed uint64, err error) {
 		return bytes, nil
 	}
 	s.detach(e)
+	room := s.deviceRoom
 	s.collect(e) // it may have been deleted
 	if e.gpu.fd < 0 {
 		return bytes, nil
 	}
+	s.deviceRoom = room // it stays: who waits for room, and had it leave, does not try again at once
 	return 0, err
 }
 
@@ -248,6 +251,7 @@ func (s *Store) enterDevice(c *Conn, e *entry) error {
 	if err != nil || e.state != object.Sealed {
 		if m != nil {
 			s.doomedFDs = append(s.doomedFDs, m.fd)
+			s.deviceRoom = true
 			s.unchargeDevice(e.tenant, m.device, m.bytes, 0)
 			s.closeOne(e.tenant)
 		}

@@ -189,6 +189,47 @@ func TestRoomBesideObjectsOfAGPU(t *testing.T) {
 	release(t, c, held)
 }
 
+// Who waits for room on a GPU is told when there may be some, and not by what was tried in vain to make some.
+func TestRoomOnAGPUIsTold(t *testing.T) {
+	told := 0
+	f := &fakeDevices{limit: 8 * deviceGranule}
+	s := newStore(t, Options{Devices: f, Segments: 64, IdleDeviceBytes: 1 << 30, OnDeviceRoom: func() { told++ }})
+	c := connect(t, s, "x")
+	tells := func(want bool, what string, do func()) {
+		t.Helper()
+		told = 0
+		if do(); told > 0 != want {
+			t.Errorf("%s: told %d times", what, told)
+		}
+		mustAgree(t, s, true)
+	}
+	var held, kept object.ID
+	tells(false, "what is made", func() {
+		held = onGPU(t, c, Spec{SizeBytes: 1, Name: "held", Class: object.Named}, gpuA)
+		h, err := c.CreateDevice(Spec{SizeBytes: 1}, gpuA)
+		if kept = h.ID; errors.Join(err, unix.Close(h.FD)) != nil {
+			t.Fatal(err)
+		}
+	})
+	tells(true, "an object that nobody uses", func() { release(t, c, held) })
+	tells(true, "memory that is kept", func() {
+		if err := c.Abort(kept); err != nil {
+			t.Fatal(err)
+		}
+	})
+	f.fail = errors.New("the driver")
+	s.LeaveOnDevice("y", gpuA, deviceGranule) // what is kept goes
+	tells(false, "an object that cannot leave", func() { s.LeaveOnDevice("y", gpuA, 0) })
+	f.fail = nil
+	tells(true, "one that can", func() { s.LeaveOnDevice("y", gpuA, 0) })
+	brought(t, c, "held", make([]byte, 1))
+	tells(true, "one that is deleted", func() {
+		if err := c.Delete(object.ID{}, "held"); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // What somebody uses stays, and nothing leaves where that would not be enough, or where there is no room for it.
 func TestWhatStaysOnAGPU(t *testing.T) {
 	f := &fakeDevices{limit: 3 * deviceGranule}

@@ -123,6 +123,7 @@ func (s *Store) unlistIdle(x *idleMemory) {
 func (s *Store) dropIdleMemory(x *idleMemory) {
 	s.unlistIdle(x)
 	s.doomedFDs = append(s.doomedFDs, x.fd)
+	s.deviceRoom = true
 	s.unchargeDevice(x.maker.tenant, x.device, x.bytes, 0)
 	s.closeOne(x.maker.tenant)
 }

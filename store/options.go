@@ -74,6 +74,9 @@ type Options struct {
 	// IdleDeviceBytes bounds what one tenant's connections keep of one GPU's memory for their next objects. Default 0:
 	// they keep none.
 	IdleDeviceBytes uint64
+	// OnDeviceRoom hears when memory of a GPU became free, or may be made free by LeaveOnDevice, since nobody uses its
+	// object any more. It is called without locks, and must not block. nil: nobody wants to know.
+	OnDeviceRoom func()
 	// NoIndex refuses connections the index in shared memory.
 	NoIndex bool
 	// SpillSystem is the file system. Default spill.Linux.

@@ -77,6 +77,7 @@ type Store struct {
 	// memory of GPUs that is kept for its maker, the one longest idle first
 	idleDevices list.List
 	coldDevices coldDevices // what nobody uses of GPUs' memory
+	deviceRoom  bool        // unlock tells Options.OnDeviceRoom
 
 	counts       Counts
 	writes       timing.Histogram // of objects to disk
@@ -333,6 +334,8 @@ func (s *Store) unlock() {
 	s.doomedFDs = nil
 	slots, levels := s.doomedSlots, s.doomedLevels
 	s.doomedSlots, s.doomedLevels = nil, nil
+	room := s.deviceRoom
+	s.deviceRoom = false
 	s.mu.Unlock()
 	for _, w := range wakes {
 		w.wake(w)
@@ -361,6 +364,9 @@ func (s *Store) unlock() {
 		s.mu.Unlock()
 	}
 	s.emptyTrash(trash)
+	if room && s.opts.OnDeviceRoom != nil {
+		s.opts.OnDeviceRoom()
+	}
 }
 
 // lockSteps is how many objects, references or segments are gone through in one hold of the lock by what has many to go

@@ -13,12 +13,12 @@ import (
 	"tendril/store/object"
 )
 
-// A driver takes memory of each GPU that a process has a context on, beside what the program asks for: NVIDIA's 527 MiB
-// (an H200, driver 580). So a session is charged Options.SessionBytes on every GPU of its platform, for its program may
-// use each, from the choice of its worker until that has ended. One that does not fit beside the others, and beside the
-// objects that the store has there in use, waits for Options.Wait for another one's end. Of the sessions that a GPU has
-// room for, an eighth is for tenants that have none there. What other programs of this machine have on the GPU is not
-// known here; there the driver itself refuses.
+// A driver takes memory of each GPU that a process has a context on, beside what the program asks for: NVIDIA's 527
+// MiB (an H200, driver 580). So a session is charged Options.SessionBytes on every GPU of its platform, for its
+// program may use each, from the choice of its worker until that has ended. One that does not fit beside the others,
+// and beside the objects that the store has there in use, waits for Options.Wait for another one's end, or for objects
+// to leave. Of the sessions that a GPU has room for, an eighth is for tenants that have none there. What other
+// programs of this machine have on the GPU is not known here; there the driver itself refuses.
 //
 // A GPU in compute mode exclusive allows one process. Where all GPUs of a platform are such, it has as many sessions as
 // GPUs; where some are not, the driver refuses contexts by itself.
@@ -102,7 +102,7 @@ func (p *Pool) over(ctx context.Context) error {
 	return nil
 }
 
-// admitNow charges a session on its platform's GPUs if it fits. left is closed when another one ends after that.
+// admitNow charges a session on its platform's GPUs if it fits. left is closed when there may be more room after that.
 func (p *Pool) admitNow(ctx context.Context, tenant string, pl *Platform) (left chan struct{}, why error) {
 	select {
 	case p.admitting <- struct{}{}:
@@ -139,6 +139,10 @@ func (p *Pool) admit(ctx context.Context, tenant string, pl *Platform) error {
 		}
 		select {
 		case <-left:
+		case <-p.opts.GPURoom:
+			p.mu.Lock()
+			p.lookAgain()
+			p.mu.Unlock()
 		case <-expired:
 			return fmt.Errorf("%w; nothing became free in %v (--worker-wait)", why, p.opts.Wait)
 		case <-p.ctx.Done():
@@ -170,6 +174,11 @@ func (p *Pool) count(pl *Platform, tenant string, n int) {
 // leave takes the charge of a tenant's session back, and has those that wait look again. p.mu is held.
 func (p *Pool) leave(pl *Platform, tenant string) {
 	p.count(pl, tenant, -1)
+	p.lookAgain()
+}
+
+// lookAgain has all sessions that wait for room on a GPU see whether there is some. p.mu is held.
+func (p *Pool) lookAgain() {
 	close(p.left)
 	p.left = make(chan struct{})
 }

@@ -133,6 +133,38 @@ func TestSessionsWaitForMemory(t *testing.T) {
 	}
 }
 
+// Sessions that wait look again when objects leave a GPU, all of them.
+func TestSessionsWaitForObjects(t *testing.T) {
+	var objects atomic.Uint64
+	objects.Store(1)
+	room, looks := make(chan struct{}, 1), make(chan struct{}, 100)
+	p, platforms := fakeGPUs(t, func(o *Options) {
+		o.SessionBytes, o.Wait, o.GPURoom = gpuBytes/2, time.Hour, room
+		o.Objects = func(string, string, uint64) uint64 {
+			looks <- struct{}{}
+			return objects.Load() * gpuBytes
+		}
+	}, "gpus")
+	given := make(chan error, 2)
+	for range 2 {
+		go func() { given <- p.admit(t.Context(), me(), platforms[0]) }()
+	}
+	<-looks
+	<-looks // neither fits
+	objects.Store(0)
+	room <- struct{}{}
+	for range 2 {
+		if err := <-given; err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for range 2 {
+		p.leave(platforms[0], me())
+	}
+}
+
 // Where the bound is off, and on devices without memory of their own, any number is let in.
 func TestSessionsThatNeedNoMemory(t *testing.T) {
 	for mode, each := range map[string]uint64{"gpus": 0, "good": 1 << 40} {

@@ -71,7 +71,7 @@ type Pool struct {
 	lastID    uint64
 	shares    shares
 	admitted  map[string]map[string]int     // sessions on a GPU with memory of its own, by UUID and tenant
-	left      chan struct{}                 // closed when one of them ends, then replaced
+	left      chan struct{}                 // closed when one of them ends, or objects leave, then replaced
 	tickets   map[[sha256.Size]byte]*ticket // by the hash of the ticket
 	peers     peerTickets                   // likewise, of links between workers
 }

@@ -61,6 +61,8 @@ type Options struct {
 	// what objects have of a GPU's memory, in bytes, once those that nobody uses have made way for a tenant where that
 	// is more than most; nil: nothing. It may wait for the driver
 	Objects func(tenant, uuid string, most uint64) (bytes uint64)
+	// holds one when memory of objects may have become free on a GPU; nil: nobody says
+	GPURoom <-chan struct{}
 	// what CUDA says of this node's GPUs; nil: nothing. It may wait for the driver
 	GPUs func() ([]clwire.KeeperDevice, error)
 	// new memory of a GPU, which the caller owns, to try its OpenCL driver with; nil: there is none. It may wait for
