@@ -108,7 +108,8 @@ func isFile(path string) bool {
 
 func (r *rig) env(more ...string) []string {
 	return append(append(os.Environ(), "TENDRIL_SOCKET="+r.socket, "TENDRIL_STATE_DIR="+filepath.Join(r.dir, "state"),
-		"TENDRIL_LISTEN=127.0.0.1:0", "XDG_CONFIG_HOME="+filepath.Join(r.dir, "config")), more...)
+		"TENDRIL_LISTEN=127.0.0.1:0", "XDG_CONFIG_HOME="+filepath.Join(r.dir, "config"),
+		"TENDRIL_CUDA_DRIVER="+r.fakeCUDA()), more...)
 }
 
 func (r *rig) tendril() string { return filepath.Join(r.bin, "tendril") }

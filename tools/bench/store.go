@@ -3,7 +3,10 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"os/exec"
+	"path/filepath"
 	"time"
 
 	"tendril/client"
@@ -102,7 +105,7 @@ func storeBenchmarks(r *rig) []benchmark {
 			v, err := r.python.ask("get")
 			return v, 60000, err
 		}})
-	all = append(append(all, smallBenchmarks(r)...), redisBenchmarks(r)...)
+	all = append(append(append(all, gpuBenchmarks(r)...), smallBenchmarks(r)...), redisBenchmarks(r)...)
 	return append(append(all, streamBenchmarks(r)...), scaleBenchmarks(r)...)
 }
 
@@ -236,4 +239,68 @@ func (r *rig) connections() (a, b *client.Conn, err error) {
 		return nil, nil, err
 	}
 	return a, b, nil
+}
+
+// gpuBenchmarks measures what an object in the memory of a GPU costs beside its driver: the daemon's keeper has the
+// tests' driver, which costs next to nothing. tools/gpucheck measures the same with NVIDIA's.
+func gpuBenchmarks(r *rig) []benchmark {
+	const name = "store/device/create+abort/size=1MiB/client=go"
+	return []benchmark{
+		{name: name, unit: "ns", against: "20 µs", atMost: 1, best: true, measure: func() (float64, float64, error) {
+			v, err := createAbort(r)
+			return v, 20000, err
+		}},
+		{name: name + "/floor", unit: "ns", against: "64-byte socket round trip in C", atMost: 3, best: true,
+			measure: func() (float64, float64, error) {
+				ref, err := r.rtt.reference("rtt")
+				if err != nil {
+					return 0, 0, err
+				}
+				v, err := createAbort(r)
+				return v, ref, err
+			}},
+	}
+}
+
+// fakeCUDA is where the daemon's keeper finds its driver; makeFakeCUDA compiles it.
+func (r *rig) fakeCUDA() string { return filepath.Join(r.dir, "libfakecuda.so") }
+
+func (r *rig) makeFakeCUDA() error {
+	if isFile(r.fakeCUDA()) {
+		return nil
+	}
+	source := filepath.Join("forwarding", "cuda", "fakecuda", "testdata", "fakecuda.c")
+	out, err := exec.Command("cc", "-std=gnu11", "-O1", "-shared", "-fPIC", "-o", r.fakeCUDA(), source,
+		"-lpthread").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("compile the tests' CUDA driver (run from the repository's root): %w\n%s", err, out)
+	}
+	return nil
+}
+
+// createAbort makes objects in the memory of a GPU and drops each before it is sealed, in the steady state: from the
+// second on the memory is the one before's.
+func createAbort(r *rig) (float64, error) {
+	if err := r.makeFakeCUDA(); err != nil {
+		return 0, err
+	}
+	c, err := client.Dial(r.socket)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	list, err := c.GPUs()
+	if err != nil {
+		return 0, err
+	}
+	if len(list) == 0 {
+		return 0, errors.New("the tests' CUDA driver shows no GPU")
+	}
+	return perCall(calls, func() error {
+		b, err := c.CreateDevice(list[0].UUID, shared, client.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		return b.Abort()
+	})
 }
