@@ -36,6 +36,7 @@ type follows struct {
 	rings   map[string]*followedRing
 	watches map[string]context.CancelFunc // by tenant: ends hearing of its objects
 	facts   map[factKey]fact              // as they were told
+	names   nameMark                      // the same of published names
 	running bool
 	closed  bool
 
@@ -55,6 +56,12 @@ type followedRing struct {
 type factKey struct{ kind, id string }
 
 type fact struct{ state, name, tenant string }
+
+// nameMark is how far the changes of published names were told: so many of a state's.
+type nameMark struct {
+	state *fsm.State
+	count uint64
+}
 
 // Changes implements inspect.Source.
 func (l *look) Changes(v inspect.Viewer, place string) (*changes.Reader, func(), error) {
@@ -127,6 +134,10 @@ func (l *look) follow(key, tenant string) (*followedRing, error) {
 	f.rings[key] = ring
 	if !f.running {
 		f.running, f.facts = true, l.factsNow()
+		l.meta.raft.View(func(s *fsm.State) {
+			_, now, _ := s.NameChanges(0)
+			f.names = nameMark{s, now}
+		})
 		f.goes.Go(l.tellChanges)
 	}
 	return ring, l.watchTenants()
@@ -177,6 +188,7 @@ func (l *look) tellOnce() bool {
 		l.log.WithError(err).Debug("changes cannot be followed")
 	}
 	f.tellFacts(l.factsNow())
+	l.tellNames()
 	return true
 }
 
@@ -286,6 +298,32 @@ func (f *follows) tellFacts(now map[factKey]fact) {
 		}
 	}
 	f.facts = now
+}
+
+// tellNames tells which names were published since the last time, and which are no longer: as many as the metadata
+// remembers. follows.mu is held.
+func (l *look) tellNames() {
+	f := &l.follows
+	var list []fsm.NameChange
+	whole := false
+	l.meta.raft.View(func(s *fsm.State) {
+		same := s == f.names.state // else it came with a snapshot, or the node has joined another cluster
+		list, f.names.count, whole = s.NameChanges(f.names.count)
+		if f.names.state = s; !same {
+			list, whole = nil, false
+		}
+	})
+	if !whole {
+		f.tell(changes.Missed, inspect.Event{})
+	}
+	for _, c := range list {
+		ev := inspect.Event{Change: "unpublished", ID: c.ID.String(), Name: c.Name, Tenant: c.Tenant,
+			SizeBytes: c.SizeBytes, At: at(c.At)}
+		if c.Published {
+			ev.Change = "published"
+		}
+		f.tell(inspect.NameEvent, ev)
+	}
 }
 
 // factsNow looks at sessions, leases, nodes and the leader. The cost is in proportion to how many there are.

@@ -203,3 +203,70 @@ func TestEventsOverHTTP(t *testing.T) {
 		t.Errorf("%d bytes are charged after the end", n)
 	}
 }
+
+// TestPublishedNamesOverHTTP: every node tells its followers which names are published in the cluster and which are no
+// longer, in order, and a tenant of its own alone.
+func TestPublishedNamesOverHTTP(t *testing.T) {
+	x := newCluster(t, 2, func(i int, c *Config) {
+		if i == 1 {
+			c.HTTP = "127.0.0.1:0"
+		}
+	})
+	d := x.all[1]
+	own, _ := followed(t, d, pageKeyOf(t, d, pageKey{tenant: x.conns[0].Daemon().Tenant}), "")
+	all, _ := followed(t, d, pageKeyOf(t, d, pageKey{tenant: "boss", all: true}), "")
+	other, _ := followed(t, d, pageKeyOf(t, d, pageKey{tenant: "other"}), "")
+	first := x.put(0, "model", []byte("1"), client.CreateOptions{})
+	second, err := x.conns[0].Put([]byte("22"), client.CreateOptions{Name: "draft"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := x.conns[0].Publish(second.ID(), "model", true); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.conns[0].Unpublish("model"); err != nil {
+		t.Fatal(err)
+	}
+	x.put(0, "gone", []byte("333"), client.CreateOptions{})
+	if err := x.conns[0].DeleteByName("gone"); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"published model 1", "unpublished model 1", "published model 2", "unpublished model 2",
+		"published gone 3", "unpublished gone 3"}
+	for what, f := range map[string]*follower{"its tenant": own, "who sees all": all} {
+		var got []string
+		for len(got) < len(want) && !f.ended {
+			if kind, ev := f.next(); kind == inspect.NameEvent && strings.HasSuffix(ev.Change, "published") {
+				got = append(got, fmt.Sprint(ev.Change, " ", ev.Name, " ", ev.SizeBytes))
+				if ev.At.IsZero() || ev.Tenant == "" || len(got) == 1 && ev.ID != first.String() {
+					t.Errorf("%+v", ev)
+				}
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s hears %q, want %q", what, got, want)
+		}
+	}
+	d.follows.mu.Lock() // as after a snapshot
+	d.follows.names.state = nil
+	d.follows.mu.Unlock()
+	all.until("missed missed ")
+	h, err := d.store.Connect(store.Owner{Tenant: "other"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	made, err := h.Create(store.Spec{Class: object.Named, Name: "theirs"})
+	if err == nil {
+		err = h.Seal(made.ID, false)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for kind := ""; kind != inspect.ObjectEvent && !other.ended; {
+		var ev inspect.Event
+		if kind, ev = other.next(); ev.Name == "model" || ev.Name == "gone" {
+			t.Errorf("another tenant hears of %s %+v", kind, ev)
+		}
+	}
+}

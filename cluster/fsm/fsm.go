@@ -87,6 +87,7 @@ type State struct {
 	leaseEnds    uint64 // of them: see LeaseEnds
 
 	tenantChanges uint64 // since this State was made: see TenantChanges
+	nameChanges   nameChanges
 }
 
 // New makes the empty state.

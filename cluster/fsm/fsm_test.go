@@ -794,3 +794,27 @@ func FuzzRestore(f *testing.F) {
 		}
 	})
 }
+
+// TestNameChanges: published names that come and go are remembered in order, so many; what is forgotten is said to be.
+func TestNameChanges(t *testing.T) {
+	s := New()
+	for i := range maxNameChanges + 10 {
+		s.noteName(&Object{Name: fmt.Sprint(i)}, i%2 == 0)
+	}
+	for _, x := range []struct {
+		from  uint64
+		n     int
+		whole bool
+	}{{0, maxNameChanges, false}, {9, maxNameChanges, false}, {10, maxNameChanges, true},
+		{maxNameChanges + 8, 2, true}, {maxNameChanges + 10, 0, true}, {maxNameChanges + 11, 0, false}} {
+		list, now, whole := s.NameChanges(x.from)
+		if len(list) != x.n || now != maxNameChanges+10 || whole != x.whole {
+			t.Errorf("behind %d: %d of %d, %v", x.from, len(list), now, whole)
+		}
+		for i, c := range list {
+			if n := maxNameChanges + 10 - len(list) + i; c.Name != fmt.Sprint(n) || c.Published != (n%2 == 0) {
+				t.Fatalf("behind %d, number %d: %+v", x.from, i, c)
+			}
+		}
+	}
+}

@@ -44,11 +44,14 @@ func (p *Publish) apply(s *State, at int64) Result {
 		return refuse(object.ErrFull, "the cluster has %d published objects already: unpublish some", MaxObjects)
 	}
 	if taken {
-		s.leave(s.objects.get(holder))
+		old := s.objects.get(holder)
+		s.leave(old)
+		s.noteName(old, false)
 	}
 	o.Created, o.Epoch, o.Wanted, o.Deleted = at, 1, 0, false
 	s.enter(&o)
 	s.names.bind(o.Tenant, o.Name, o.ID)
+	s.noteName(&o, true)
 	return done(1)
 }
 
@@ -174,6 +177,7 @@ func (d *Delete) apply(s *State, _ int64) Result {
 		return r
 	}
 	s.names.unbind(o.Tenant, o.Name)
+	s.noteName(o, false)
 	o = s.edit(o)
 	o.Deleted = true
 	s.losses++
@@ -331,5 +335,6 @@ func (s *State) dropObject(o *Object) {
 		s.deleted--
 	} else {
 		s.names.unbind(o.Tenant, o.Name) // another object may have a deleted one's
+		s.noteName(o, false)
 	}
 }

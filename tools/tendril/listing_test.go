@@ -7,8 +7,9 @@ import (
 	"fmt"
 	"iter"
 	"strings"
-	"tendril/store/object"
 	"testing"
+
+	"tendril/store/object"
 )
 
 func numbers(n int, end error) iter.Seq2[map[string]string, error] {
