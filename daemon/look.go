@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -258,6 +257,49 @@ func deviceType(t uint64) string {
 // pageLook bounds the objects that are looked at for a page.
 const pageLook = 16 << 10
 
+// roomFor is how many bytes of JSON an object takes, or a little more. To write it down only to count them would double
+// the cost of a page.
+func roomFor(o *object.Info) int {
+	n := 480 + len(o.Meta)
+	for _, text := range []string{o.Name, o.Tenant, o.Creator, o.Fault, o.Published} {
+		n += quoted(text)
+	}
+	for key, value := range o.Labels {
+		n += quoted(key) + quoted(value) + 6
+	}
+	for _, grant := range o.Grants {
+		n += quoted(grant) + 3
+	}
+	for _, m := range o.Members {
+		n += quoted(m.Name) + 60
+	}
+	for _, node := range o.Nodes {
+		n += quoted(node) + 3
+	}
+	for _, rare := range []bool{o.Expires != nil, o.Moving != nil, o.Device != object.Device{}, o.Pinned || o.OnDisk ||
+		o.Cached || o.Checksum || o.Fillers > 0, len(o.Labels)+len(o.Grants)+len(o.Members)+len(o.Nodes) > 0} {
+		if rare {
+			n += 120
+		}
+	}
+	return n
+}
+
+// quoted is what a text takes as JSON, at most.
+func quoted(s string) (n int) {
+	for i := range len(s) {
+		switch b := s[i]; {
+		case b < ' ' || strings.IndexByte(`"\<>&`, b) >= 0:
+			n += 6
+		case b >= 0x7f:
+			n += 2 // U+2028 has three bytes, and six as JSON
+		default:
+			n++
+		}
+	}
+	return n
+}
+
 // Objects implements inspect.Source: by tenant, oldest first. A place is "tenant/cursor".
 func (l *look) Objects(v inspect.Viewer, p inspect.Page) (part inspect.Part[object.Info], err error) {
 	tenant, all := l.sees(v)
@@ -290,9 +332,7 @@ func (l *look) Objects(v inspect.Viewer, p inspect.Page) (part inspect.Part[obje
 				return true
 			}
 			l.called(&o)
-			b, err := json.Marshal(o)
-			if bytes += len(b); len(part.Items) == p.Limit || err != nil || bytes > inspect.PageBytes &&
-				len(part.Items) > 0 {
+			if bytes += roomFor(&o); len(part.Items) == p.Limit || bytes > inspect.PageBytes && len(part.Items) > 0 {
 				return false
 			}
 			part.Items = append(part.Items, o)

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bufio"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -103,5 +104,33 @@ func TestPagesLeaveOthersTheirTurns(t *testing.T) {
 	t.Logf("%d objects while %d pages were answered", puts, pages.Load()-before)
 	if puts < 320 {
 		t.Errorf("another tenant put %d objects while 64 pages were answered, want 5 for each at least", puts)
+	}
+}
+
+// What a page's bound counts for an object is no less than what it takes, and not much more.
+func TestRoomForObjects(t *testing.T) {
+	at := time.Date(2026, 11, 21, 9, 0, 0, 123456789, time.UTC)
+	full := object.Info{ID: object.NewID(), Name: "frame", Class: object.Persisted, State: object.Spilled, Tenant: "uid:0",
+		SizeBytes: 1 << 60, Refs: 1 << 20, Segment: 1 << 60, Offset: 1 << 60, Created: at, Sealed: &at,
+		CreatorPID: 1 << 22, Creator: "program"}
+	list := []object.Info{{}, full}
+	for _, name := range []string{strings.Repeat("<", 200), strings.Repeat("ü", 200), strings.Repeat("\u2028", 100), "\"\n"} {
+		full.Name, full.Fault, full.Published = name, name, name
+		list = append(list, full)
+	}
+	full.Labels, full.Grants = map[string]string{"kind": "raw", "year": "2026"}, []string{"uid:4242", "all"}
+	full.Members = []object.Member{{Name: "left", ID: full.ID}, {Name: "right", ID: full.ID}}
+	full.Expires, full.Pinned, full.OnDisk, full.Checksum, full.Cached = &at, true, true, true, true
+	full.Nodes, full.Fillers, full.Moving = []string{"n0", "n1"}, 1<<20, &object.Transfer{To: "memory", DoneBytes: 1 << 60}
+	full.Device = object.Device{1, 2, 3}
+	full.Meta = json.RawMessage(`{"shape":[1000,1000],"dtype":"<f4"}`)
+	for _, o := range append(list, full) {
+		b, err := json.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if room := roomFor(&o); room < len(b) || room > 2*len(b)+300 {
+			t.Errorf("%d bytes are counted for %d: %s", room, len(b), b)
+		}
 	}
 }

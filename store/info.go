@@ -91,13 +91,17 @@ func (c *Conn) walk(q Query, whose string, from order.Cursor, atMost int,
 	f func(object.Info) bool) (next order.Cursor, more bool) {
 	slots := make(slotRefs)
 	for atMost > 0 {
-		seen, end := c.walkStep(q, whose, from, min(atMost, walkStep))
-		slots.add(c.s, seen)
-		for _, x := range seen {
-			if !f(x.describe()) {
-				return from, true
+		found, end := c.glance(q, whose, from, min(atMost, walkStep))
+		found = slices.DeleteFunc(found, func(x glance) bool { return !hasLabels(x.labels, q.Labels) })
+		for step := range slices.Chunk(found, lookStep) { // no more than f wants are described
+			seen := c.lookAt(q, step)
+			slots.add(c.s, seen)
+			for _, x := range seen {
+				if !f(x.describe()) {
+					return from, true
+				}
+				from = x.e.Cursor()
 			}
-			from = x.e.Cursor()
 		}
 		if end == nil {
 			return from, false
@@ -117,22 +121,18 @@ func (s *Store) endStep() {
 	runtime.Gosched()                           // or the next step's Lock would be faster than who waits
 }
 
-// walkStep looks at up to n objects behind a cursor; end is the place of the last of them, nil where there was none.
-// Whoever loses the processor while it has the lock has all others wait, so it does little under that.
-func (c *Conn) walkStep(q Query, whose string, from order.Cursor, n int) (seen []sight, end *order.Cursor) {
-	found, end := c.glance(q, whose, from, n)
-	found = slices.DeleteFunc(found, func(x glance) bool { return !hasLabels(x.labels, q.Labels) })
-	seen = make([]sight, 0, len(found))
-	for step := range slices.Chunk(found, lookStep) {
-		c.s.mu.Lock()
-		for _, x := range step {
-			if c.lists(q, x.e) {
-				seen = append(seen, x.e.look())
-			}
+// lookAt describes those objects that a listing is still about. Whoever loses the processor while it has the lock has
+// all others wait, so it does little under that.
+func (c *Conn) lookAt(q Query, found []glance) []sight {
+	seen := make([]sight, 0, len(found))
+	c.s.mu.Lock()
+	defer c.s.endStep()
+	for _, x := range found {
+		if c.lists(q, x.e) {
+			seen = append(seen, x.e.look())
 		}
-		c.s.endStep()
 	}
-	return seen, end
+	return seen
 }
 
 // glance is an object that a listing is about, but for its labels: those that it had.
@@ -141,6 +141,8 @@ type glance struct {
 	labels map[string]string // never changed in place
 }
 
+// glance finds what a listing is about among up to n objects behind a cursor; end is the place of the last of them,
+// nil where there was none.
 func (c *Conn) glance(q Query, whose string, from order.Cursor, n int) (found []glance, end *order.Cursor) {
 	s, list := c.s, make([]*entry, 0, n)
 	found = make([]glance, 0, n)

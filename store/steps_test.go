@@ -262,3 +262,16 @@ func TestForgottenCompositeIsOthersToRelease(t *testing.T) {
 	}
 	mustAgree(t, s, false)
 }
+
+// TestPagesAreDescribedAlone: of what a listing has found, it describes little more than its caller takes.
+func TestPagesAreDescribedAlone(t *testing.T) {
+	c := manyObjects(t, 4*walkStep)
+	const page = 3 * lookStep
+	seen := 0
+	pauses := pausesOf(c.s, func() {
+		c.Walk(Query{}, order.Cursor{}, 4*walkStep, func(object.Info) bool { seen++; return seen <= page })
+	})
+	if most := 1 + page/lookStep + 1; pauses > most || seen != page+1 {
+		t.Errorf("%d objects were looked at in %d steps, want %d at most", seen, pauses, most)
+	}
+}

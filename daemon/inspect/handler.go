@@ -455,14 +455,13 @@ func unchanged(ctx *fasthttp.RequestCtx, tag string) bool {
 }
 
 func writeJSON(ctx *fasthttp.RequestCtx, status int, v any) {
-	body, err := json.Marshal(v)
-	if err != nil {
-		status, body = fasthttp.StatusInternalServerError,
-			[]byte(`{"error":"the answer cannot be written as JSON","next":"report it"}`)
+	ctx.Response.ResetBody()
+	if json.NewEncoder(ctx.Response.BodyWriter()).Encode(v) != nil { // which writes all or nothing
+		status = fasthttp.StatusInternalServerError
+		ctx.SetBodyString(`{"error":"the answer cannot be written as JSON","next":"report it"}` + "\n")
 	}
 	ctx.SetStatusCode(status)
 	ctx.SetContentType("application/json")
-	ctx.SetBody(append(body, '\n'))
 }
 
 // malformed answers what is no request; the connection is closed afterwards.
