@@ -4,13 +4,14 @@ Exporter is a base class whose slot of the buffer protocol calls __buffer__. PyT
 would. Where __buffer__ is Python's own, and outside of CPython, it is object.
 
 A failure of __buffer__ cannot be raised here: functions of C say that a bytes-like object is wanted, or SystemError.
+For the commonest failure, an object that was released, released gives the object's class afterwards.
 """
 
 from __future__ import annotations
 
 import ctypes
 import sys
-from typing import TYPE_CHECKING, Any, List
+from typing import TYPE_CHECKING, Any, Callable, Dict, List
 
 FORMAT = 4  # a flag of requests: the format of the elements is wanted (PyBUF_FORMAT)
 
@@ -53,6 +54,27 @@ def _new_exporter() -> Any:
     make = ctypes.pythonapi.PyType_FromSpec
     make.restype, make.argtypes = ctypes.py_object, [ctypes.POINTER(_Spec)]
     return make(spec)
+
+
+_released: Dict[type, Any] = {}
+
+
+def released(kind: type, why: Callable[[Any], None]) -> Any:
+    """A class for instances of kind whose buffer protocol raises what why(instance) raises. Always the same for a kind.
+
+    Its slot is PyObject_AsFileDescriptor: that calls the method fileno, and passes on what it raises, as -1.
+    """
+    found = _released.get(kind)
+    if found is None:
+        function = ctypes.cast(ctypes.pythonapi.PyObject_AsFileDescriptor, ctypes.c_void_p)
+        slots = (_Slot * 2)(_Slot(_BF_GETBUFFER, function), _Slot(0, None))
+        spec = _Spec(("%s.%s" % (kind.__module__, kind.__name__)).encode(), 0, 0, _BASETYPE | _VERSION_TAG, slots)
+        _kept.extend((slots, spec))
+        make = ctypes.pythonapi.PyType_FromSpecWithBases
+        make.restype, make.argtypes = ctypes.py_object, [ctypes.POINTER(_Spec), ctypes.py_object]
+        found = _released[kind] = make(spec, (kind,))
+        found.fileno = why
+    return found
 
 
 if TYPE_CHECKING or sys.version_info >= (3, 12) or sys.implementation.name != "cpython":

@@ -12,7 +12,7 @@ from . import memory, pages, wire
 from .connection import Connection, Hold
 from .data import opaque, value_of
 from .errors import Disconnected, Invalid, Sealed, TendrilError, Unsupported
-from .exporter import FORMAT, Exporter
+from .exporter import FORMAT, Exporter, released
 from .source import Source
 
 if TYPE_CHECKING:
@@ -243,7 +243,13 @@ class Object(Exporter):
         last = sys.getrefcount(self._part) <= 2
         last = last and (not hasattr(self._part, "keeps") or sys.getrefcount(self._part.keeps) <= 2)
         self._part = None
+        self._refuse_buffers()
         return last
+
+    def _refuse_buffers(self) -> None:
+        """After the release: before Python 3.12 only a class says why there is no buffer."""
+        if Exporter is not object:
+            self.__class__ = released(type(self), _was_released)
 
     def __enter__(self) -> "Object":
         return self
@@ -254,6 +260,10 @@ class Object(Exporter):
     def __repr__(self) -> str:
         state = "released" if self._part is None else "%d bytes" % self.size
         return "<tendril.Object %s, %s>" % (self.id.hex(), state)
+
+
+def _was_released(o: Object) -> None:
+    raise Invalid("object %s was released" % o.id.hex())
 
 
 class CudaObject(Object):
@@ -335,6 +345,7 @@ class CudaObject(Object):
         if self._host is not None:
             self._host.release()
         self._part = self._host = self._memory = None
+        self._refuse_buffers()
         return lease() is None
 
     def __repr__(self) -> str:
