@@ -240,7 +240,7 @@ func (c *Conn) Next() (h clwire.Header, payload []byte, ok bool, err error) {
 }
 
 // Done gives the space of the records taken so far back to the peer. Next does
-// the same; call Done before a long pause.
+// the same where there is none; call Done before a long pause.
 func (c *Conn) Done() { c.rx.release() }
 
 // Empty says whether Next would find nothing now. Unlike Next it may be called

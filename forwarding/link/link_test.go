@@ -129,6 +129,42 @@ func TestWorkerKeepsWhatFindsNoRoom(t *testing.T) {
 	}
 }
 
+// TestSpaceGoesBackTogether: a consumer writes the word that its producer reads once for many records, and where there
+// are no more; the producer reads it where it has no room.
+func TestSpaceGoesBackTogether(t *testing.T) {
+	client, worker, _ := pair(t)
+	defer closeBoth(t, client, worker)
+	const n, length = 3000, 128
+	record := uint64(clwire.HeaderBytes + length)
+	moves, head := 0, uint64(0)
+	for i := range uint64(2 * n) { // more than the ring takes
+		if err := client.Send(clwire.NewBulkBytes(1, 0, make([]byte, length-16)), 0, i+1); err != nil {
+			t.Fatal(err)
+		}
+		if i < n {
+			continue
+		}
+		h, _, ok, err := worker.Next()
+		if err != nil || !ok || h.Request != i-n+1 {
+			t.Fatalf("record %d: %+v, ok %v, %v", i-n, h, ok, err)
+		}
+		if now := worker.rx.head.Load(); now != head {
+			moves, head = moves+1, now
+		}
+	}
+	if most := int(n*record*batch/clwire.ToWorkerBytes) + 1; moves > most {
+		t.Errorf("head moved %d times for %d records, want %d at most", moves, n, most)
+	}
+	for range n {
+		if _, _, ok, err := worker.Next(); err != nil || !ok {
+			t.Fatalf("ok %v, %v", ok, err)
+		}
+	}
+	if _, _, ok, _ := worker.Next(); ok || !worker.Empty() {
+		t.Error("the ring is not empty")
+	}
+}
+
 func TestBacklogIsBounded(t *testing.T) {
 	client, worker, _ := pair(t)
 	defer closeBoth(t, client, worker)
@@ -294,6 +330,7 @@ func FuzzHostileRing(f *testing.F) {
 		client, worker, _ := pair(t)
 		defer closeBoth(t, client, worker)
 		worker.rx.next = start &^ 7
+		worker.rx.seen, worker.rx.released = worker.rx.next, worker.rx.next
 		worker.rx.head.Store(start &^ 7)
 		worker.rx.tail.Store(tail)
 		at := worker.rx.next % uint64(len(worker.rx.area))

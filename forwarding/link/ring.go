@@ -20,31 +20,43 @@ const align = 8
 
 func padded(n int) int { return (n + align - 1) &^ (align - 1) }
 
+// Each end looks at what the other one writes as seldom as it can, and publishes as seldom: a word that both touch for
+// each record is fetched from the other processor's cache for each.
+
+// batch is which part of a ring a consumer takes before it gives the space back, unless it is empty before.
+const batch = 32
+
 // producer is the sending end; its owner's lock guards it.
 type producer struct {
 	ring
 	next uint64 // = tail, kept privately so that the peer cannot move it
+	seen uint64 // head, when it was looked at last
 }
 
 // push copies one record in and publishes it. It reports false when there is
 // no room now. payload ≤ MaxRecord.
 func (p *producer) push(h clwire.Header, payload []byte) (bool, error) {
 	size := uint64(len(p.area))
-	head := p.head.Load()
-	used := p.next - head
-	if used > size {
-		return false, fmt.Errorf("%w: ring head %d is ahead of tail %d", ErrCorrupt, head, p.next)
-	}
 	need := uint64(clwire.HeaderBytes + padded(len(payload)))
 	at := p.next & (size - 1)
-	if rest := size - at; need > rest {
+	rest := size - at
+	if need <= rest {
+		rest = 0
+	}
+	if need+rest > size-(p.next-p.seen) {
+		p.seen = p.head.Load()
+		used := p.next - p.seen
+		if used > size {
+			p.seen = p.next - size
+			return false, fmt.Errorf("%w: ring head is ahead of tail %d", ErrCorrupt, p.next)
+		}
 		if need+rest > size-used {
 			return false, nil
 		}
+	}
+	if rest > 0 {
 		p.pad(at, rest)
 		at = 0
-	} else if need > size-used {
-		return false, nil
 	}
 	h.Length = uint32(len(payload))
 	h.Put(p.area[at:])
@@ -81,19 +93,27 @@ func (p *producer) bell(urgent bool) bool {
 // consumer is the receiving end; one goroutine at a time owns it.
 type consumer struct {
 	ring
-	next uint64 // position of the next record, = head once released
+	next     uint64 // position of the next record
+	seen     uint64 // tail, when it was looked at last
+	released uint64 // = head, kept privately
 }
 
 func (c *consumer) empty() bool { return c.tail.Load() == c.next }
 
-// pull returns the next record, aliasing the ring, and gives the space of the
-// one before back to the producer.
+// pull returns the next record, aliasing the ring. The space of those before it goes back to the producer, many
+// together: at the latest when there is none.
 func (c *consumer) pull() (h clwire.Header, payload []byte, ok bool, err error) {
 	size := uint64(len(c.area))
-	c.release()
+	if c.next-c.released >= size/batch {
+		c.release()
+	}
 	for {
-		avail := c.tail.Load() - c.next
+		if c.seen == c.next {
+			c.seen = c.tail.Load()
+		}
+		avail := c.seen - c.next
 		if avail == 0 {
+			c.release()
 			return h, nil, false, nil
 		}
 		if avail > size || avail%align != 0 {
@@ -129,7 +149,8 @@ func (c *consumer) skip(n uint64) { c.next += n }
 
 // release gives everything pulled so far back.
 func (c *consumer) release() {
-	if c.head.Load() != c.next {
+	if c.released != c.next {
+		c.released = c.next
 		c.head.Store(c.next)
 	}
 }
