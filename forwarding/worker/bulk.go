@@ -37,7 +37,8 @@ type bulk struct {
 	staged  atomic.Int64 // bytes kept for writes whose turn has not come
 	asleep  atomic.Bool  // the reader will not look at due
 	staging staging
-	work    sync.WaitGroup // lane readers and operations
+	hands   hands
+	work    sync.WaitGroup // lane readers, hands and operations
 }
 
 // Bounds on what a client may begin. Staging: what it promised, and a chunk a
@@ -89,6 +90,16 @@ func (b *bulk) all() []*link.Lane {
 	for len(b.lanes) == 0 && !b.closed {
 		b.grown.Wait()
 	}
+	if b.closed {
+		return nil
+	}
+	return slices.Clone(b.lanes)
+}
+
+// now returns the lanes there are.
+func (b *bulk) now() []*link.Lane {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if b.closed {
 		return nil
 	}

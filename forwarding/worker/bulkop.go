@@ -238,7 +238,11 @@ func (o *bulkOp) startRead() {
 	case o.inline:
 		o.b.work.Go(o.readInlineDevice)
 	default:
-		o.b.work.Go(func() { link.GiveWay(o.sendOut) })
+		if lanes := o.b.now(); len(lanes) > 0 {
+			o.sendByHands(lanes)
+		} else { // the first has to be waited for
+			o.b.work.Go(func() { link.GiveWay(o.sendOut) })
+		}
 	}
 }
 

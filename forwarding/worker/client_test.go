@@ -270,6 +270,7 @@ func (b *bulk) close() {
 	}
 	b.grown.Broadcast()
 	b.mu.Unlock()
+	b.hands.close()
 	b.work.Wait()
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -17,10 +17,29 @@ import (
 type outflow struct {
 	o *bulkOp
 
-	mu     sync.Mutex // leaf
-	at     uint64     // where the next chunk begins
-	status opencl.Status
-	broken bool
+	mu      sync.Mutex // leaf
+	at      uint64     // where the next chunk begins
+	status  opencl.Status
+	broken  bool
+	senders int // that have not ended
+}
+
+// flow makes the outflow of a read, and chooses its lanes: no more than it has chunks.
+func (o *bulkOp) flow(lanes []*link.Lane) (*outflow, []*link.Lane) {
+	i := int(o.id % uint64(len(lanes)))
+	lanes = append(lanes[i:len(lanes):len(lanes)], lanes[:i]...)
+	lanes = lanes[:min(uint64(len(lanes)), (o.size+clwire.MaxChunk-1)/clwire.MaxChunk)]
+	return &outflow{o: o, senders: len(lanes)}, lanes
+}
+
+// sendByHands sends a read's bytes by the lanes, on threads that wait for that. A device begins with the first chunks
+// meanwhile.
+func (o *bulkOp) sendByHands(lanes []*link.Lane) {
+	f, lanes := o.flow(lanes)
+	for _, l := range lanes {
+		flying := f.begin()
+		o.b.hands.run(&o.b.work, func() { f.send(l, flying) })
+	}
 }
 
 // sendOut sends a read's bytes by every lane, and returns when all are sent.
@@ -29,27 +48,28 @@ func (o *bulkOp) sendOut() {
 	if len(lanes) == 0 {
 		return
 	}
-	f := &outflow{o: o}
-	if o.size <= clwire.MaxChunk {
-		i := o.id % uint64(len(lanes))
-		lanes = lanes[i : i+1]
-	}
+	f, lanes := o.flow(lanes)
 	var others sync.WaitGroup
 	for _, l := range lanes[1:] {
-		others.Go(func() { link.GiveWay(func() { f.send(l) }) })
+		others.Go(func() { link.GiveWay(func() { f.send(l, nil) }) })
 	}
-	f.send(lanes[0])
+	f.send(lanes[0], nil)
 	others.Wait()
-	if f.status != cl.SUCCESS {
-		o.end(int32(f.status))
-	}
 }
 
-func (f *outflow) send(l *link.Lane) {
+// send sends what there is by one lane, first what flies.
+func (f *outflow) send(l *link.Lane, flying []outgoing) {
 	if f.o.buffer.seg != nil {
 		f.sendInPlace(l)
 	} else {
-		f.sendDevice(l)
+		f.sendDevice(l, flying)
+	}
+	f.mu.Lock()
+	f.senders--
+	last, status := f.senders == 0, f.status
+	f.mu.Unlock()
+	if last && status != cl.SUCCESS {
+		f.o.end(int32(status))
 	}
 }
 
@@ -112,24 +132,48 @@ type outgoing struct {
 	status opencl.Status
 }
 
+// begin starts a device's copy of the next chunk if nothing has to be waited for.
+func (f *outflow) begin() (flying []outgoing) {
+	p := &f.o.b.staging
+	if f.o.buffer.seg != nil {
+		return nil
+	}
+	q := p.queueAtOnce(f.o.buffer.context)
+	if q == 0 {
+		return nil
+	}
+	slot := p.takeOut(false, true)
+	if slot < 0 {
+		return nil
+	}
+	at, n := f.next()
+	if n == 0 {
+		p.out <- slot
+		return nil
+	}
+	return []outgoing{f.copyOut(q, slot, at, n)}
+}
+
+func (f *outflow) copyOut(q opencl.Queue, slot int, at, n uint64) outgoing {
+	g := outgoing{slot: slot, at: at, n: n}
+	g.event, g.status = f.o.transfer(q, true, at, n, f.o.b.staging.slot(slot), opencl.After{Want: true})
+	return g
+}
+
 // sendDevice copies the chunks out, some ahead of the lane, and sends each when it is there.
-func (f *outflow) sendDevice(l *link.Lane) {
+func (f *outflow) sendDevice(l *link.Lane, flying []outgoing) {
 	const ahead = stagingSlots / clwire.MaxLanes
 	p := &f.o.b.staging
 	q, status := p.queue(f.o.b.s, f.o.buffer.context)
-	if f.failed(status) {
-		return
-	}
-	var flying []outgoing
+	f.failed(status)
 	for at, n := f.next(); n > 0; at, n = f.next() {
-		g := outgoing{at: at, n: n}
-		for g.slot = -1; g.slot < 0; {
-			if g.slot = p.takeOut(len(flying) == 0, len(flying) < ahead); g.slot < 0 {
+		slot := -1
+		for slot < 0 {
+			if slot = p.takeOut(len(flying) == 0, len(flying) < ahead); slot < 0 {
 				flying = f.land(l, flying)
 			}
 		}
-		g.event, g.status = f.o.transfer(q, true, at, n, p.slot(g.slot), opencl.After{Want: true})
-		flying = append(flying, g)
+		flying = append(flying, f.copyOut(q, slot, at, n))
 	}
 	for len(flying) > 0 {
 		flying = f.land(l, flying)

@@ -85,11 +85,11 @@ func (p *staging) takeOut(wait, may bool) int {
 
 // queue returns a context's queue for chunks, with the staging memory pinned for it.
 func (p *staging) queue(s *session, c *clContext) (opencl.Queue, opencl.Status) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if !p.open() {
 		return 0, cl.OUT_OF_HOST_MEMORY
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if q, ok := p.queues[c]; ok {
 		return q, cl.SUCCESS
 	}
@@ -99,6 +99,15 @@ func (p *staging) queue(s *session, c *clContext) (opencl.Queue, opencl.Status) 
 		p.seg.pinFor(c, q)
 	}
 	return q, status
+}
+
+// queueAtOnce is queue where that is there already and nobody waits for it, or 0.
+func (p *staging) queueAtOnce(c *clContext) opencl.Queue {
+	if !p.mu.TryLock() {
+		return 0
+	}
+	defer p.mu.Unlock()
+	return p.queues[c]
 }
 
 // forget lets go of what a released context had; its commands have ended or hold it themselves.

@@ -1,0 +1,111 @@
+//go:build cgo
+
+package worker
+
+import (
+	"bytes"
+	"math/rand"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/forwarding/cl"
+	"tendril/forwarding/clwire"
+)
+
+// rested waits until so many hands have nothing to do, and returns them.
+func (h *hands) rested(t *testing.T, n int) []*hand {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		h.mu.Lock()
+		idle := append([]*hand(nil), h.idle...)
+		h.mu.Unlock()
+		if len(idle) == n {
+			return idle
+		}
+	}
+	t.Fatalf("there are not %d hands at rest", n)
+	return nil
+}
+
+// TestReadsStartNoThreads: read after read is sent by the thread that sent the one before, and gives its memory back.
+func TestReadsStartNoThreads(t *testing.T) {
+	everyMemory(t, func(t *testing.T, inPlace bool) {
+		f, fix := farFixture(t, inPlace, 0)
+		const size = 900 << 10
+		want := make([]byte, size)
+		rand.New(rand.NewSource(5)).Read(want)
+		buf, write := f.id(), f.id()
+		f.send(&clwire.CreateBuffer{ID: buf, Context: fix.context, Flags: cl.MEM_READ_WRITE, Size: size})
+		f.send(&clwire.BulkWrite{Cmd: clwire.Cmd{Queue: fix.queue}, Op: write, Buffer: buf,
+			Shape: clwire.Shape{Size: size}})
+		f.chunks(write, want, 200<<10, false)
+		f.link.Kick()
+		f.until("the write", func() bool { _, ok := f.done[write]; return ok })
+		var first *hand
+		for n := range 5 {
+			if got := f.fetch(fix, buf, clwire.Shape{Size: size}, size, false); !bytes.Equal(got, want) {
+				t.Fatalf("read %d: other bytes", n)
+			}
+			one := f.session.bulk.hands.rested(t, 1)[0]
+			if first == nil {
+				first = one
+			}
+			if one != first {
+				t.Errorf("read %d was sent by another thread", n)
+			}
+		}
+		if p := &f.session.bulk.staging; !inPlace && len(p.out) != outSlots {
+			t.Errorf("%d of %d slots came back", len(p.out), outSlots)
+		}
+	})
+}
+
+// TestHands: what is run at once runs on as many threads, which are there for the next; those that wait end with the
+// rest.
+func TestHands(t *testing.T) {
+	var h hands
+	var work sync.WaitGroup
+	const n = clwire.MaxLanes + 2
+	all := func() map[int]bool {
+		var mu sync.Mutex
+		var begun, over sync.WaitGroup
+		threads := map[int]bool{}
+		begun.Add(n)
+		over.Add(n)
+		for range n {
+			h.run(&work, func() {
+				begun.Done()
+				begun.Wait()
+				mu.Lock()
+				threads[unix.Gettid()] = true
+				mu.Unlock()
+				over.Done()
+			})
+		}
+		over.Wait()
+		return threads
+	}
+	before := all()
+	h.rested(t, clwire.MaxLanes)
+	after := all()
+	again := 0
+	for id := range after {
+		if before[id] {
+			again++
+		}
+	}
+	if len(before) != n || len(after) != n || again < clwire.MaxLanes {
+		t.Errorf("%d threads, then %d, of which %d had been there", len(before), len(after), again)
+	}
+	h.rested(t, clwire.MaxLanes)
+	h.close()
+	work.Wait()
+	h.run(&work, func() {})
+	work.Wait()
+	if len(h.idle) != 0 {
+		t.Errorf("%d wait behind the end", len(h.idle))
+	}
+}
