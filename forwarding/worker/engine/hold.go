@@ -123,20 +123,27 @@ func (e *Engine) touch(q *queue) {
 	}
 }
 
-// next returns the command to run now, or nil.
-func (q *queue) next() *command {
+// due returns the command to run now, or nil.
+func (q *queue) due() *command {
 	if q.outOfOrder {
 		if len(q.ready) == 0 {
 			return nil
 		}
-		h := q.ready[0]
-		q.ready = q.ready[1:]
-		return h
+		return q.ready[0]
 	}
 	if len(q.held) == 0 || q.held[0].blockers > 0 || q.held[0].open {
 		return nil
 	}
 	return q.held[0]
+}
+
+// next takes the command to run now, or nil.
+func (q *queue) next() *command {
+	h := q.due()
+	if h != nil && q.outOfOrder {
+		q.ready = q.ready[1:]
+	}
+	return h
 }
 
 // remove takes h out of the held list.
@@ -184,6 +191,7 @@ func (e *Engine) drain() {
 		e.dirty = e.dirty[:len(e.dirty)-1]
 		q.isDirty = false
 		if e.opt.Submitters {
+			e.runHosts(q)
 			e.wakeSubmitter(q)
 			continue
 		}
@@ -194,13 +202,28 @@ func (e *Engine) drain() {
 	}
 }
 
+// runHosts lets host operations go whose turn it is. That takes the driver a marker at most, as a finish does: no
+// submitter is woken for it.
+func (e *Engine) runHosts(q *queue) {
+	ran := false
+	for h := q.due(); h != nil && h.kind == KindHost && !q.submitting; h = q.due() {
+		e.run(q.next())
+		ran = true
+	}
+	if ran && e.awake == 0 {
+		e.start(q)
+	}
+}
+
 func (e *Engine) wakeSubmitter(q *queue) {
 	if q.gone == nil {
 		return
 	}
-	select {
-	case q.submitter <- struct{}{}:
-	default:
+	if q.due() != nil {
+		select {
+		case q.submitter <- struct{}{}:
+		default:
+		}
 	}
 	if len(q.held) == 0 {
 		e.retire(q)

@@ -158,6 +158,7 @@ func (e *Engine) last(q *queue) *event {
 		return q.tailEvent
 	}
 	native, status := e.driver.Marker(q.native, false, nil, true)
+	q.unflushed = e.opt.Submitters
 	if status != 0 {
 		if q.latched == 0 {
 			q.latched = status
