@@ -13,6 +13,7 @@ import (
 
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/opencl"
 )
 
 // rested waits until so many hands have nothing to do, and returns them.
@@ -107,5 +108,23 @@ func TestHands(t *testing.T) {
 	work.Wait()
 	if len(h.idle) != 0 {
 		t.Errorf("%d wait behind the end", len(h.idle))
+	}
+}
+
+// TestTheReaderBeginsWithOneCommand: of a rectangle and of an image the reader gives a device nothing, also where a
+// queue and memory are free.
+func TestTheReaderBeginsWithOneCommand(t *testing.T) {
+	c, noQueue := &clContext{}, opencl.Queue(1) // whoever gave it a command would crash
+	for what, o := range map[string]*bulkOp{
+		"rectangle": {buffer: &buffer{context: c}, ext: extent{Shape: clwire.Shape{Rect: true}}},
+		"image":     {buffer: &buffer{context: c, image: &imageShape{}}},
+	} {
+		o.b, o.size = &bulk{}, 1<<20
+		p := &o.b.staging
+		p.queues, p.out = map[*clContext]opencl.Queue{c: noQueue}, make(chan int, 1)
+		p.out <- 0
+		if flying := (&outflow{o: o}).begin(); flying != nil || len(p.out) != 1 {
+			t.Errorf("%s: %d copies begun", what, len(flying))
+		}
 	}
 }

@@ -132,10 +132,11 @@ type outgoing struct {
 	status opencl.Status
 }
 
-// begin starts a device's copy of the next chunk if nothing has to be waited for.
+// begin starts a device's copy of the next chunk if nothing has to be waited for, and it is one command. That of a
+// narrow rectangle may be thousands, which are not for the reader.
 func (f *outflow) begin() (flying []outgoing) {
 	p := &f.o.b.staging
-	if f.o.buffer.seg != nil {
+	if b := f.o.buffer; b.seg != nil || b.image != nil || f.o.ext.Rect {
 		return nil
 	}
 	q := p.queueAtOnce(f.o.buffer.context)
