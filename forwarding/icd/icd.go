@@ -29,6 +29,7 @@ import (
 	"tendril/forwarding/api"
 	"tendril/forwarding/cl"
 	"tendril/forwarding/session"
+	"tendril/forwarding/session/settings"
 	"tendril/forwarding/span"
 )
 
@@ -42,7 +43,7 @@ var driver = sync.OnceValue(func() api.Driver {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	config := session.FromEnv(os.Getenv)
+	config := settings.FromEnv(os.Getenv)
 	config.Dispatch = uintptr(unsafe.Pointer(&C.tdl_dispatch))
 	config.Version = version
 	config.Program = program()

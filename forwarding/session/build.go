@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 
 	"tendril/forwarding/api"
 	"tendril/forwarding/cl"
@@ -101,8 +100,6 @@ func (d *Driver) buildDevices(own []*Device, hasList bool, devices []uintptr) ([
 	}
 	return list, cl.SUCCESS
 }
-
-func hasDevice(list []*Device, dev *Device) bool { return slices.Contains(list, dev) }
 
 // construct starts the build, and waits for it or lets done tell.
 func (d *Driver) construct(c *construction, done func()) api.Status {

@@ -16,53 +16,18 @@ import (
 	"tendril/forwarding/session/callback"
 	"tendril/forwarding/session/devices"
 	"tendril/forwarding/session/graphs"
+	"tendril/forwarding/session/lease"
 	"tendril/forwarding/session/memory"
 	"tendril/forwarding/session/node"
 	"tendril/forwarding/session/peers"
+	"tendril/forwarding/session/settings"
 	"tendril/forwarding/session/svm"
 	"tendril/forwarding/session/ways"
 	"tendril/forwarding/trace"
 )
 
-// Config says how a Driver reaches its daemon. The zero value has no way to: Dial must be set.
-type Config struct {
-	// connects to the daemon; called once, at the first question for platforms
-	Dial       func() (node.Control, error)
-	Servers    []Server      // daemons of other machines, in place of Dial; each gives platforms of its own
-	Nodes      bool          // the devices of the other nodes of a daemon's cluster, too
-	Lanes      int           // bulk lanes to a worker on another machine; 0: by the number of cores
-	Plaintext  bool          // lanes without TLS, where the other machine allows it
-	NoCompress bool          // what lanes carry is never packed
-	Dispatch   uintptr       // address of the ICD dispatch table, the first word of every object
-	Version    string        // of this library, told to the daemon
-	Program    string        // told to the worker, for status
-	Selector   string        // which devices are shown, see ParseSelector
-	Lease      string        // what TENDRIL_LEASE takes, see ParseLease
-	LeaseWait  time.Duration // for them to be free; 0: not at all
-	Publish    string        // "" or a name: see publish.go
-	// of what is published: "host", "cuda", or "": host memory, but cuda where no memory is shared with the node
-	PublishKind string
-	Spin        time.Duration // how long a waiting caller polls before it sleeps
-	RemoteSpin  time.Duration // the same where the worker is on another machine
-	Resume      time.Duration // how long a session waits for a connection that was lost; 0: not at all
-	// how long another machine may say nothing before a connection counts as lost; 0: as the kernel has it
-	Silence    time.Duration
-	NoPeers    bool              // contexts that span workers use no links between these
-	KernelTime time.Duration     // that one command may run on its device, 0: no bound of the program's own
-	BuildTime  time.Duration     // the same for one build
-	Disabled   bool              // inside a worker: no platform
-	Log        func(line string) // one line for the person at the terminal
-	Print      func(data []byte) // what kernels print
-	Env        map[string]string // driver variables of the program, for the session
-	Trace      *trace.Writer     // nil: no trace; the caller closes it after the Driver
-	Counters   *trace.Counters   // round trips by cause; nil: the Driver's own
-}
-
-// Server is one daemon that a process was pointed to, in place of its own node's.
-type Server struct {
-	Name string // HOST:PORT or ssh://…, for the person at the terminal
-	Dial func() (node.Control, error)
-}
+// Config says how a Driver reaches its daemon, and what it shows.
+type Config = settings.Config
 
 // wasHandle says that a number lies where handles come from: one of an object that is gone, or of a kind that is no
 // argument.
@@ -229,20 +194,20 @@ func (d *Driver) connectLocked() error {
 	if err != nil {
 		return fmt.Errorf("TENDRIL_DEVICES: %w", err)
 	}
-	lease, err := ParseLease(d.cfg.Lease)
+	own, err := lease.Parse(d.cfg.Lease)
 	if err != nil {
 		return fmt.Errorf("TENDRIL_LEASE: %w", err)
 	}
-	if lease != nil {
-		lease.Nodes = d.cfg.Nodes
+	if own != nil {
+		own.Nodes = d.cfg.Nodes
 	}
 	servers := d.cfg.Servers
 	if len(servers) == 0 {
-		servers = []Server{{Dial: d.cfg.Dial}}
+		servers = []settings.Server{{Dial: d.cfg.Dial}}
 	}
 	var errs []error
 	for _, server := range servers {
-		o := d.openSession(server, d.options(lease))
+		o := d.openSession(server, d.options(own))
 		err := d.joinLocked(o, selector)
 		if err != nil && server.Name != "" {
 			err = fmt.Errorf("server %s: %w", server.Name, err)
@@ -273,9 +238,9 @@ func (d *Driver) connectedPlatforms() []*Platform {
 // joinOthersLocked opens sessions with the other nodes of a daemon's cluster.
 func (d *Driver) joinOthersLocked(first opened, selector *devices.Selector) error {
 	with, ok := first.control.(node.InCluster)
-	var lease *clwire.LeaseOptions
+	var own *clwire.LeaseOptions
 	if at := first.snapshot.Lease; at != nil {
-		lease = &clwire.LeaseOptions{Token: at.Token}
+		own = &clwire.LeaseOptions{Token: at.Token}
 		ok = ok && len(at.Nodes) > 0
 	}
 	if !ok {
@@ -285,7 +250,7 @@ func (d *Driver) joinOthersLocked(first opened, selector *devices.Selector) erro
 	if err != nil {
 		return fmt.Errorf("the other nodes of the cluster: %w", err)
 	}
-	if lease != nil {
+	if own != nil {
 		others = slices.DeleteFunc(others, func(n node.Other) bool {
 			return !slices.Contains(first.snapshot.Lease.Nodes, hex.EncodeToString(n.ID[:]))
 		})
@@ -293,7 +258,8 @@ func (d *Driver) joinOthersLocked(first opened, selector *devices.Selector) erro
 	found := make([]opened, len(others))
 	var opening sync.WaitGroup
 	for i, other := range others {
-		opening.Go(func() { found[i] = d.openSession(Server{other.Name, other.Dial}, d.options(lease)) })
+		server := settings.Server{Name: other.Name, Dial: other.Dial}
+		opening.Go(func() { found[i] = d.openSession(server, d.options(own)) })
 	}
 	opening.Wait()
 	errs := make([]error, len(others))
@@ -306,8 +272,8 @@ func (d *Driver) joinOthersLocked(first opened, selector *devices.Selector) erro
 }
 
 // options are a session's.
-func (d *Driver) options(lease *clwire.LeaseOptions) clwire.SessionOptions {
-	return clwire.SessionOptions{Protocol: clwire.Version, Selector: d.cfg.Selector, Env: d.cfg.Env, Lease: lease}
+func (d *Driver) options(own *clwire.LeaseOptions) clwire.SessionOptions {
+	return clwire.SessionOptions{Protocol: clwire.Version, Selector: d.cfg.Selector, Env: d.cfg.Env, Lease: own}
 }
 
 // joinLocked shows the platforms of a session that was opened, or says why it was not.
@@ -333,7 +299,7 @@ type opened struct {
 }
 
 // openSession connects to a daemon and opens a session there.
-func (d *Driver) openSession(server Server, options clwire.SessionOptions) opened {
+func (d *Driver) openSession(server settings.Server, options clwire.SessionOptions) opened {
 	control, err := server.Dial()
 	if err != nil {
 		return opened{err: err}
@@ -341,7 +307,7 @@ func (d *Driver) openSession(server Server, options clwire.SessionOptions) opene
 	var snapshot *clwire.Snapshot
 	keeps := false
 	began := d.began()
-	snapshot, err = OpenLeased(func(options []byte) ([]byte, error) {
+	snapshot, err = lease.Open(func(options []byte) ([]byte, error) {
 		return control.OpenSession(d.cfg.Version, options)
 	}, options, d.cfg.LeaseWait, d.cfg.Log)
 	if remote, ok := control.(node.Remote); ok && err == nil && (d.cfg.Resume > 0 || d.cfg.Silence > 0) {

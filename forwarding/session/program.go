@@ -1,6 +1,7 @@
 package session
 
 import (
+	"slices"
 	"strings"
 	"sync"
 
@@ -344,3 +345,5 @@ func (p *Program) known() bool {
 	defer p.mu.Unlock()
 	return p.created
 }
+
+func hasDevice(list []*Device, dev *Device) bool { return slices.Contains(list, dev) }

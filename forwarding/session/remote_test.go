@@ -12,6 +12,7 @@ import (
 	"tendril/forwarding/link"
 	"tendril/forwarding/session/node"
 	"tendril/forwarding/session/peers"
+	"tendril/forwarding/session/settings"
 	"tendril/forwarding/trace"
 	"tendril/tools/e2e/await"
 )
@@ -234,15 +235,15 @@ func TestLossInTheMiddleOfWrites(t *testing.T) {
 // Two machines in one list of platforms, each with its own worker.
 func TestTwoServers(t *testing.T) {
 	var fars []*fakeFar
-	server := func(name string, secure bool) Server {
-		return Server{Name: name, Dial: func() (node.Control, error) {
+	server := func(name string, secure bool) settings.Server {
+		return settings.Server{Name: name, Dial: func() (node.Control, error) {
 			f := newFakeFar(newFakeNode(t, false), secure)
 			fars = append(fars, f)
 			return f, nil
 		}}
 	}
 	log := &logLines{}
-	d, err := New(Config{Servers: []Server{server("one:7433", true), server("two:7433", true)},
+	d, err := New(Config{Servers: []settings.Server{server("one:7433", true), server("two:7433", true)},
 		Spin: 20 * time.Microsecond, Log: log.add})
 	if err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ var largestCycles = map[string]int{
 	"daemon":             36,
 	"daemon/frontdoor":   19,
 	"daemon/workers":     23,
-	"forwarding/session": 33,
+	"forwarding/session": 30,
 	"forwarding/span":    21,
 	"forwarding/worker":  29,
 	"store":              44,

@@ -11,7 +11,7 @@ import (
 
 	"tendril/client"
 	"tendril/daemon"
-	"tendril/forwarding/session"
+	"tendril/forwarding/session/settings"
 )
 
 // mostCompleted bounds what a shell is offered.
@@ -38,7 +38,7 @@ func (c *cli) completeArguments(root *cobra.Command) {
 	c.completeTree(root)
 	offerFor(root, "server", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		names, _ := client.Servers() // none, where they cannot be read
-		return append(names, session.LocalServer), cobra.ShellCompDirectiveNoFileComp
+		return append(names, settings.LocalServer), cobra.ShellCompDirectiveNoFileComp
 	})
 	offerFor(root, "socket", files)
 }

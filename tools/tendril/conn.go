@@ -8,14 +8,14 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"tendril/client"
 	"tendril/daemon/inspect"
 	"tendril/forwarding/clwire"
-	"tendril/forwarding/session"
+	"tendril/forwarding/session/settings"
 	"tendril/ipc"
 	"tendril/store/object"
-
-	"github.com/spf13/cobra"
 )
 
 // dial connects to the daemon. The caller closes the connection.
@@ -78,7 +78,7 @@ func (c *cli) asking(ask func(conn *client.Conn, args []string) error) func(*cob
 
 func dialServer(server, program string) (*client.Conn, error) {
 	switch {
-	case server == session.LocalServer:
+	case server == settings.LocalServer:
 		return dialSocket("", program)
 	case filepath.IsAbs(server):
 		return dialSocket(server, program)

@@ -10,6 +10,7 @@ import (
 	"tendril/forwarding/cl"
 	"tendril/forwarding/session"
 	sessionnode "tendril/forwarding/session/node"
+	"tendril/forwarding/session/settings"
 )
 
 // doctorSource is the kernel that the doctor runs on each device; what it prints is what it computed.
@@ -23,7 +24,7 @@ const doctorPrintTime = 2 * time.Second // for what a kernel prints to arrive
 
 // doctorSession is how the doctor has a session.
 func doctorSession(socket string) session.Config {
-	return session.Config{Program: "tendril doctor", Version: version, Spin: session.DefaultSpin,
+	return session.Config{Program: "tendril doctor", Version: version, Spin: settings.DefaultSpin,
 		Dial: func() (sessionnode.Control, error) { return sessionnode.Dial(socket, "tendril doctor") }}
 }
 

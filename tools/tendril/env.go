@@ -15,8 +15,9 @@ import (
 
 	"tendril/client"
 	"tendril/forwarding/clwire"
-	"tendril/forwarding/session"
 	"tendril/forwarding/session/devices"
+	"tendril/forwarding/session/lease"
+	"tendril/forwarding/session/settings"
 	"tendril/store/object"
 )
 
@@ -132,7 +133,7 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 	if text, err := secondsText(o.onLoss); err == nil {
 		o.onLoss = text
 	}
-	if _, err := session.ParseLease(o.lease); err != nil {
+	if _, err := lease.Parse(o.lease); err != nil {
 		return nil, usageError{fmt.Errorf("--lease: %w", err)}
 	}
 	if o.wait != "" && o.lease == "" {
@@ -142,7 +143,7 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !session.ValidPatience(o.onLoss) {
+	if !settings.ValidPatience(o.onLoss) {
 		return nil, usagef("--on-loss %q: want a time such as 30s or 5m, a number of seconds, or block", o.onLoss)
 	}
 	if o.deadline != 0 && (o.deadline < time.Second || o.deadline > time.Hour) {
@@ -181,7 +182,7 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 		socket = sockets[0]
 	}
 	for i, s := range servers {
-		if s == session.LocalServer {
+		if s == settings.LocalServer {
 			servers[i] = sockets[i] // the program's own variable names no socket
 		}
 	}

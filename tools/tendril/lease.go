@@ -17,8 +17,9 @@ import (
 	"tendril/daemon/leases"
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
-	"tendril/forwarding/session"
 	"tendril/forwarding/session/devices"
+	"tendril/forwarding/session/lease"
+	"tendril/forwarding/session/settings"
 	"tendril/store/object"
 )
 
@@ -72,7 +73,7 @@ func (c *cli) lease(count, device, wait string, nodes bool, args []string) error
 	if err != nil {
 		return err
 	}
-	want, err := session.ParseLease(count)
+	want, err := lease.Parse(count)
 	if err != nil || want == nil || want.Token != "" {
 		return usagef("--count %q: want a number of devices from 1 on, all, or node", count)
 	}
@@ -89,10 +90,10 @@ func (c *cli) lease(count, device, wait string, nodes bool, args []string) error
 		return err
 	}
 	defer conn.Close()
-	snap, err := session.OpenLeased(func(options []byte) ([]byte, error) {
+	snap, err := lease.Open(func(options []byte) ([]byte, error) {
 		_, raw, err := conn.OpenSession(version, options)
 		return raw, err
-	}, clwire.SessionOptions{Protocol: clwire.Version, Selector: device, Lease: want}, session.LeaseWait(patience),
+	}, clwire.SessionOptions{Protocol: clwire.Version, Selector: device, Lease: want}, settings.LeaseWait(patience),
 		c.say)
 	if errors.Is(err, object.ErrBusy) {
 		return hinted{err, "See who has which devices with: tendril leases. To wait for them: --wait"}

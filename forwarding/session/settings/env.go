@@ -1,4 +1,4 @@
-package session
+package settings
 
 import (
 	"fmt"
@@ -6,8 +6,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"tendril/forwarding/session/node"
 	"time"
+
+	"tendril/forwarding/session/node"
 )
 
 // DefaultSpin is how long a waiting caller polls before it sleeps: waking an idle core takes some 35 µs.
@@ -24,7 +25,7 @@ const maxSpin = time.Second
 // FromEnv reads the configuration of a driver library from the environment. getenv is os.Getenv.
 //
 //	TENDRIL_SOCKET   the daemon's socket; default: the first of ipc.Sockets where one answers
-//	TENDRIL_DEVICES  which devices are shown, and in which order: see ParseSelector
+//	TENDRIL_DEVICES  which devices are shown, and in which order: see devices.ParseSelector
 //	TENDRIL_SPIN_US  how long a waiting call polls before it sleeps, in µs; 0: not at all
 //	TENDRIL_PUBLISH  a name: the buffer that the program reads back whole becomes the store's object of that name
 //	TENDRIL_PUBLISH_KIND  where that lies: host, or cuda for the memory of the GPU; default: host, with a server cuda
@@ -153,4 +154,12 @@ func driverVariables(environ []string) map[string]string {
 // String says what a configuration asks for, for logs.
 func (c Config) String() string {
 	return fmt.Sprintf("devices=%q spin=%v publish=%q", c.Selector, c.Spin, c.Publish)
+}
+
+// LeaseWait reads TENDRIL_LEASE_WAIT: seconds, or "block" for as long as it takes. Anything else: not at all.
+func LeaseWait(text string) time.Duration {
+	if text == "block" {
+		return 100 * 365 * 24 * time.Hour
+	}
+	return secondsOf(text, 0)
 }

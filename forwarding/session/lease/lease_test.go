@@ -1,4 +1,4 @@
-package session
+package lease
 
 import (
 	"encoding/json"
@@ -15,15 +15,15 @@ import (
 func TestParseLease(t *testing.T) {
 	for text, want := range map[string]string{"1": "{1   false false}", "12": "{12   false false}",
 		"all": "{0   false false}", "node": "{0   false true}", "token:abc": "{0  abc false false}"} {
-		if o, err := ParseLease(text); err != nil || fmt.Sprint(*o) != want {
+		if o, err := Parse(text); err != nil || fmt.Sprint(*o) != want {
 			t.Errorf("%q: %v, %v", text, o, err)
 		}
 	}
-	if o, err := ParseLease(""); o != nil || err != nil {
+	if o, err := Parse(""); o != nil || err != nil {
 		t.Errorf("%v, %v", o, err)
 	}
 	for _, bad := range []string{"0", "-1", "1.5", "5000", "token:", "one", "token:" + fmt.Sprintf("%065d", 0)} {
-		if o, err := ParseLease(bad); err == nil {
+		if o, err := Parse(bad); err == nil {
 			t.Errorf("%q is %v", bad, *o)
 		}
 	}
@@ -48,23 +48,23 @@ func TestOpenLeased(t *testing.T) {
 	var said []string
 	say := func(line string) { said = append(said, line) }
 	o := clwire.SessionOptions{Lease: &clwire.LeaseOptions{Count: 1}}
-	s, err := OpenLeased(open, o, time.Hour, say)
+	s, err := Open(open, o, time.Hour, say)
 	if err != nil || s.Lease.Number != 5 || len(tickets) != 3 || tickets[0] == "" || o.Lease.Ticket != "" ||
 		len(slices.Compact(tickets)) != 1 || len(said) != 1 {
 		t.Errorf("%v, %v, tickets %q, said %q", s, err, tickets, said)
 	}
 	for patience, wrong := range map[time.Duration]error{0: object.ErrBusy, time.Hour: object.ErrNoDevice} {
 		answers, tickets = []error{wrong}, nil
-		_, err := OpenLeased(open, o, patience, say)
+		_, err := Open(open, o, patience, say)
 		if !errors.Is(err, wrong) || (tickets[0] == "") != (patience == 0) {
 			t.Errorf("%v, tickets %q", err, tickets)
 		}
 	}
 	old := func([]byte) ([]byte, error) { return []byte("{}"), nil }
-	if _, err := OpenLeased(old, o, 0, say); !errors.Is(err, object.ErrUnsupported) {
+	if _, err := Open(old, o, 0, say); !errors.Is(err, object.ErrUnsupported) {
 		t.Errorf("a daemon that knows no leases: %v", err)
 	}
-	if _, err := OpenLeased(old, clwire.SessionOptions{}, 0, say); err != nil {
+	if _, err := Open(old, clwire.SessionOptions{}, 0, say); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,4 +1,5 @@
-package session
+// Package lease asks a daemon for devices that one program has for itself, and waits in line for them.
+package lease
 
 import (
 	"crypto/rand"
@@ -17,9 +18,9 @@ import (
 // leasePoll is how often a program that waits for a lease asks again. Its place in the line is kept far longer.
 const leasePoll = 500 * time.Millisecond
 
-// ParseLease reads what TENDRIL_LEASE takes: a number of devices, "all", "node" for all of one node, or "token:" and
+// Parse reads what TENDRIL_LEASE takes: a number of devices, "all", "node" for all of one node, or "token:" and
 // the token of a lease that is there. "": nil, no lease.
-func ParseLease(text string) (*clwire.LeaseOptions, error) {
+func Parse(text string) (*clwire.LeaseOptions, error) {
 	token, named := strings.CutPrefix(text, "token:")
 	n, err := strconv.ParseUint(text, 10, 12)
 	switch {
@@ -37,17 +38,9 @@ func ParseLease(text string) (*clwire.LeaseOptions, error) {
 	return nil, fmt.Errorf("%q: want a number of devices from 1 on, all, node, or token: and a lease's token", text)
 }
 
-// LeaseWait reads TENDRIL_LEASE_WAIT: seconds, or "block" for as long as it takes. Anything else: not at all.
-func LeaseWait(text string) time.Duration {
-	if text == "block" {
-		return 100 * 365 * 24 * time.Hour
-	}
-	return secondsOf(text, 0)
-}
-
-// OpenLeased asks for a session by open until its lease is granted, at most as long as patience; 0: once. say is told,
+// Open asks for a session by open until its lease is granted, at most as long as patience; 0: once. say is told,
 // once, what it waits for. o.Lease may be nil.
-func OpenLeased(open func(options []byte) (snapshot []byte, err error), o clwire.SessionOptions,
+func Open(open func(options []byte) (snapshot []byte, err error), o clwire.SessionOptions,
 	patience time.Duration, say func(line string)) (*clwire.Snapshot, error) {
 	if o.Lease != nil && o.Lease.Token == "" && patience > 0 {
 		var ticket [16]byte
