@@ -125,7 +125,7 @@ func (t *Table) Grant(r Request) (*Lease, error) {
 		want = len(r.Devices)
 	}
 	if want == 0 || want > len(r.Devices) {
-		return nil, fmt.Errorf("%w: a lease of %d devices: %d of this node would do",
+		return nil, fmt.Errorf("%w: devices to lease: %d wanted, and %d of this node match",
 			object.ErrNoDevice, max(want, 1), len(r.Devices))
 	}
 	if mine := t.heldLocked(r.Tenant); r.Most > 0 && mine+want > r.Most {
