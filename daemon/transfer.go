@@ -276,6 +276,7 @@ func (d *Daemon) fetch(ctx context.Context, x *bringing) (*store.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	conn.Bare() // receive populates it, while the first bytes are on their way
 	stop := context.AfterFunc(ctx, conn.Stop)
 	defer stop()
 	if err := d.fetchInto(ctx, conn, o, nodes, x); err != nil {
@@ -405,6 +406,8 @@ func (d *Daemon) receive(ctx context.Context, file *os.File, h store.Handle, o f
 		return nil, err
 	}
 	defer memory.Unmap() // fails only for a mapping that is none
+	filling := memory.Fill(ctx, file, h.Ref.Offset+h.Size)
+	defer filling.Close()
 	sources := d.sourcesOf(o, nodes)
 	if len(sources) == 0 {
 		return nil, fmt.Errorf("%w: no node that runs has %q: %s", object.ErrNotFound, o.Name,
@@ -412,7 +415,8 @@ func (d *Daemon) receive(ctx context.Context, file *os.File, h store.Handle, o f
 	}
 	result, err := transfer.Pull(ctx, transfer.Job{ID: o.ID, Tenant: o.Tenant, Epoch: o.Epoch, SizeBytes: o.SizeBytes,
 		Into: memory.Bytes()[h.Ref.Offset:][:h.Size], Sources: sources, Rate: d.transferRate,
-		Progress: x.have.Store}, func(ctx context.Context, s transfer.Source) (net.Conn, error) {
+		Ready: func(end uint64) error { return filling.Await(h.Ref.Offset + end) }, Progress: x.have.Store,
+	}, func(ctx context.Context, s transfer.Source) (net.Conn, error) {
 		x.from.Store(&s.Name)
 		return d.dialTransfer(ctx, s)
 	})

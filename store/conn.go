@@ -18,6 +18,11 @@ type Owner struct {
 	Principals []string
 }
 
+// Bare has Create leave the memory of c's new segments unpopulated: the caller populates it before anything is written
+// to it (segment.Fill), at once, because only for so long nobody else is told that the machine has it. It is called
+// before c is used otherwise.
+func (c *Conn) Bare() { c.bare = true }
+
 // Conn is one connection's view of the store and the holder of its references. Safe for concurrent use.
 type Conn struct {
 	s       *Store  // immutable
@@ -27,6 +32,7 @@ type Conn struct {
 	// internal: the store's own, which brings a tenant's objects back from disk, or fills a connection's Puts. It gets
 	// no descriptors; its segments are mapped writable here. keeps: empty ones stay for its next objects.
 	internal, keeps bool // immutable
+	bare            bool // see Bare
 
 	*requests.Account // what its requests hold; immutable
 

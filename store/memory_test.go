@@ -51,6 +51,31 @@ func TestMachineAtItsEnd(t *testing.T) {
 	mustAgree(t, s, false)
 }
 
+// TestBare: what a bare connection creates has no memory until somebody populates it; another connection's has.
+func TestBare(t *testing.T) {
+	const size = 8 << 20
+	s := newStore(t, Options{CapacityBytes: 64 << 20})
+	for _, bare := range []bool{false, true} {
+		c := connect(t, s, "x")
+		if bare {
+			c.Bare()
+		}
+		h, err := c.Create(Spec{SizeBytes: size, Own: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var st unix.Stat_t
+		if err := unix.Fstat(h.FD, &st); err != nil || st.Size < size {
+			t.Fatalf("%d bytes: %v", st.Size, err)
+		}
+		if have := st.Blocks * 512; bare && have != 0 || !bare && have < size {
+			t.Errorf("bare %v: %d of %d bytes have memory", bare, have, size)
+		}
+		closeHandle(h)
+		c.Close()
+	}
+}
+
 // hugeKernel has so many bytes of reserved pages of 2 MiB; they are ordinary memory here.
 type hugeKernel struct {
 	segment.Linux

@@ -54,8 +54,8 @@ type segmentState struct {
 }
 
 // buildMemory makes populated memory of at least n bytes, out of the warm pool where that saves time. mu is not held;
-// the bytes are charged already. taken is a warm segment or nil, owned here.
-func (s *Store) buildMemory(taken *segment.Memory, n uint64, stop func() bool) (*segment.Memory, error) {
+// the bytes are charged already. taken is a warm segment or nil, owned here. With bare only what was warm is populated.
+func (s *Store) buildMemory(taken *segment.Memory, n uint64, bare bool, stop func() bool) (*segment.Memory, error) {
 	m, populated := taken, uint64(0)
 	var err error
 	if m == nil {
@@ -64,7 +64,7 @@ func (s *Store) buildMemory(taken *segment.Memory, n uint64, stop func() bool) (
 		populated = min(n, m.Bytes())
 		err = m.Resize(n)
 	}
-	if err == nil && populated < n {
+	if err == nil && populated < n && !bare {
 		err = m.Populate(populated, m.Bytes(), stop)
 	}
 	if err == nil {
@@ -222,7 +222,7 @@ func (s *Store) takeMemory(c *Conn, n uint64) (*segment.Memory, uint64, error) {
 	}
 	warm := s.takeWarm(n)
 	s.unlock()
-	m, err := s.buildMemory(warm, n, c.stopped.Load)
+	m, err := s.buildMemory(warm, n, c.bare, c.stopped.Load)
 	return m, n, err
 }
 

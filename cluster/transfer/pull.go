@@ -36,6 +36,9 @@ type Job struct {
 	Sources   []Source // best first; at least one
 	Streams   int      // connections at a time; 0: as many as the size is worth
 	Rate      *Rate    // nil: as fast as it goes
+	// Ready waits until the first end bytes of Into may be written to, for several goroutines. An error ends the
+	// transfer. nil: they may.
+	Ready func(end uint64) error
 	// Progress is told the bytes that have arrived, from several goroutines. It must not block. nil: nobody is.
 	Progress func(doneBytes uint64)
 	// Stall is how long one chunk may take. Default 30 s.
@@ -72,6 +75,7 @@ type extent struct{ first, end uint64 }
 type pull struct {
 	Job
 	ctx  context.Context
+	stop context.CancelFunc // of ctx
 	dial Dial
 
 	mu      sync.Mutex
@@ -82,6 +86,7 @@ type pull struct {
 	done    uint64   // bytes
 	known   bool
 	result  Result
+	unready error   // what Ready answered
 	refused []error // why each source that was given up was
 	working int
 	free    sync.Cond // rest, left, at or working has changed
@@ -89,7 +94,7 @@ type pull struct {
 
 // Pull gets the object from the best source, and what that does not give from the next ones. All of Into is right when
 // it succeeds; otherwise Into has anything. Errors: ErrTimeout (ctx), ErrStorage, ErrBusy and others: what each source
-// answered.
+// answered; what Ready answered.
 func Pull(ctx context.Context, job Job, dial Dial) (Result, error) {
 	if uint64(len(job.Into)) != job.SizeBytes || job.SizeBytes == 0 || len(job.Sources) == 0 {
 		return Result{}, fmt.Errorf("%w: a transfer of %d bytes into %d, from %d nodes", object.ErrInvalid,
@@ -101,7 +106,7 @@ func Pull(ctx context.Context, job Job, dial Dial) (Result, error) {
 	all := chunksOf(job.SizeBytes)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	p := &pull{Job: job, ctx: ctx, dial: dial, left: all, known: true,
+	p := &pull{Job: job, ctx: ctx, stop: cancel, dial: dial, left: all, known: true,
 		result: Result{Sums: make([]byte, 8*all), Bytes: map[ID]uint64{}}}
 	p.free.L = &p.mu
 	for first := uint64(0); first < all; first += extentChunks {
@@ -138,6 +143,8 @@ func (p *pull) outcome(ctx context.Context) error {
 	switch {
 	case p.left == 0:
 		return nil
+	case p.unready != nil:
+		return p.unready
 	case ctx.Err() != nil:
 		return fmt.Errorf("%w: object %x: %d of %d bytes had arrived: %w", object.ErrTimeout, p.ID, p.done,
 			p.SizeBytes, context.Cause(ctx))
@@ -326,6 +333,9 @@ func (p *pull) chunk(conn net.Conn, at int, i uint64, known bool, buf *[]byte) e
 	if err := p.Rate.wait(p.ctx, n); err != nil {
 		return err
 	}
+	if err := p.ready(i*ChunkBytes + n); err != nil {
+		return err
+	}
 	if err := conn.SetReadDeadline(time.Now().Add(p.Stall)); err != nil {
 		return err
 	}
@@ -357,6 +367,24 @@ func (p *pull) chunk(conn net.Conn, at int, i uint64, known bool, buf *[]byte) e
 	}
 	p.arrived(at, i, n, sum, known)
 	return nil
+}
+
+// ready waits for the memory of the first end bytes.
+func (p *pull) ready(end uint64) error {
+	if p.Ready == nil {
+		return nil
+	}
+	err := p.Ready(end)
+	if err == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.unready == nil && p.ctx.Err() == nil {
+		p.unready = err
+	}
+	p.stop()
+	return err
 }
 
 // arrived counts a chunk.

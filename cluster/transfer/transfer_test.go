@@ -176,6 +176,39 @@ func TestPullBringsEveryByte(t *testing.T) {
 	}
 }
 
+// TestPullWaitsForMemory: a chunk is written once Ready has answered for it, and none where that is an error, which
+// ends the transfer without another node being asked.
+func TestPullWaitsForMemory(t *testing.T) {
+	const chunks = 5
+	n := &node{name: "a", bytes: bytesOf(4, chunks*ChunkBytes-9), incarnation: ID{5}}
+	w, sources := newWorld(t, n, &node{name: "b", bytes: n.bytes, incarnation: ID{5}})
+	for fails := uint64(0); fails <= chunks; fails++ {
+		job := jobOf(n.bytes, sources)
+		job.Streams = 1
+		before := uint64(0)
+		job.Ready = func(end uint64) error {
+			if !bytes.Equal(job.Into[:before], n.bytes[:before]) || !bytes.Equal(job.Into[before:end],
+				make([]byte, end-before)) {
+				t.Errorf("before chunk %d is ready it is written to", before/ChunkBytes)
+			}
+			if before/ChunkBytes == fails {
+				return fmt.Errorf("%w: no memory", object.ErrFull)
+			}
+			before = end
+			return nil
+		}
+		dials := w.dials.Load()
+		_, err := Pull(context.Background(), job, w.dial)
+		if fails < chunks && (!errors.Is(err, object.ErrFull) || before != fails*ChunkBytes) ||
+			fails == chunks && (err != nil || !bytes.Equal(job.Into, n.bytes)) {
+			t.Errorf("no memory for chunk %d: %v after %d bytes", fails, err, before)
+		}
+		if w.dials.Load() != dials+1 {
+			t.Errorf("no memory for chunk %d: %d connections", fails, w.dials.Load()-dials)
+		}
+	}
+}
+
 // cutting is a connection that ends after so many bytes were read.
 type cutting struct {
 	net.Conn
