@@ -30,6 +30,7 @@ type disk struct {
 	wal           *wal.WAL
 	snapshots     *raft.FileSnapshotStore
 	snapshotIndex uint64
+	checked       checkedLog    // what follows the snapshot
 	servers       []raft.Server // of the last configuration
 	fresh         bool          // nothing was ever written
 }
@@ -227,6 +228,9 @@ func (d *disk) checkEntry(index uint64) (err error) {
 	var l raft.Log
 	if err := readEntry(d.wal, index, &l); err != nil {
 		return err
+	}
+	if index > d.snapshotIndex {
+		d.checked.keep(&l)
 	}
 	switch l.Type {
 	case raft.LogCommand:

@@ -59,6 +59,9 @@ func openEngine(opts Options) (e *engine, err error) {
 	e.vote = disk.vote
 	e.vote.fail = e.fail
 	e.log = &logStore{WAL: disk.wal, fail: e.fail}
+	checked := disk.checked // a copy: disk stays
+	e.log.checked.Store(&checked)
+	disk.checked = checkedLog{}
 	e.machine = newMachine(disk, opts.SnapshotBytes, e.fail)
 	trans, err := e.transport(opts, logger)
 	if err != nil {

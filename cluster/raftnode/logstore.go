@@ -54,6 +54,41 @@ type logStore struct {
 	*wal.WAL
 	fail  func(error)
 	armed atomic.Bool // raft runs: reads happen on its goroutines
+
+	checked atomic.Pointer[checkedLog] // nil: there is none any more
+}
+
+// maxCheckedBytes bounds what a checkedLog keeps.
+const maxCheckedBytes = 16 << 20
+
+// checkedLog is entries as they were read and checked before raft runs, which reads each of them twice more: for the
+// membership, and to do it. raft-wal reads 64 KiB and decodes for each. It is immutable once raft has it.
+type checkedLog struct {
+	entries []raft.Log // one after the other
+	bytes   int
+}
+
+// keep adds the entry that follows, unless that is too much.
+func (c *checkedLog) keep(l *raft.Log) {
+	n := len(l.Data) + len(l.Extensions) + 128 // about what the entry takes besides
+	if k := len(c.entries); c.bytes+n > maxCheckedBytes || k > 0 && c.entries[k-1].Index+1 != l.Index {
+		return
+	}
+	c.entries = append(c.entries, *l)
+	c.bytes += n
+}
+
+// give finds an entry, and says whether it is the last one. The bytes that it has are nobody's to alter.
+func (c *checkedLog) give(index uint64, l *raft.Log) (found, last bool) {
+	if c == nil || len(c.entries) == 0 || index < c.entries[0].Index {
+		return false, false
+	}
+	at := index - c.entries[0].Index
+	if at >= uint64(len(c.entries)) {
+		return false, false
+	}
+	*l = c.entries[at]
+	return true, at == uint64(len(c.entries)-1)
 }
 
 // StoreLog appends one entry.
@@ -69,7 +104,10 @@ func (s *logStore) StoreLogs(ls []*raft.Log) error {
 }
 
 // DeleteRange cuts entries off at one end.
-func (s *logStore) DeleteRange(lo, hi uint64) error { return s.report(s.WAL.DeleteRange(lo, hi)) }
+func (s *logStore) DeleteRange(lo, hi uint64) error {
+	s.checked.Store(nil) // others may come in their places
+	return s.report(s.WAL.DeleteRange(lo, hi))
+}
 
 func (s *logStore) report(err error) error {
 	if err != nil {
@@ -81,6 +119,12 @@ func (s *logStore) report(err error) error {
 // GetLog reads an entry. raft panics, and would take the daemon with it, when a committed entry cannot be read: so this
 // ends raft's goroutine instead, and the supervisor does the rest.
 func (s *logStore) GetLog(index uint64, l *raft.Log) error {
+	if found, last := s.checked.Load().give(index, l); found {
+		if last && s.armed.Load() { // raft has done all of them
+			s.checked.Store(nil)
+		}
+		return nil
+	}
 	err := readEntry(s.WAL, index, l)
 	if err == nil || errors.Is(err, raft.ErrLogNotFound) || !s.armed.Load() {
 		return err
