@@ -224,7 +224,17 @@ func (l *look) Nodes(inspect.Viewer) (list []inspect.Node, err error) {
 }
 
 // Devices implements inspect.Source.
-func (l *look) Devices(inspect.Viewer) (list []inspect.Device, err error) {
+func (l *look) Devices(v inspect.Viewer) (list []inspect.Device, err error) {
+	sessions, err := l.Sessions(v)
+	if err != nil {
+		return nil, err
+	}
+	shown := map[string]int{}
+	for _, s := range sessions {
+		for _, device := range s.Devices {
+			shown[device]++
+		}
+	}
 	owners := map[string]string{}
 	for _, x := range append(l.leases.List(), (*Daemon)(l).leasesOver()...) {
 		for _, device := range x.Devices {
@@ -239,6 +249,7 @@ func (l *look) Devices(inspect.Viewer) (list []inspect.Device, err error) {
 				UUID: x.Key.UUID.String(), Node: x.Node.String(), Name: x.Name, Type: deviceType(x.Type),
 				Vendor: x.Vendor, Driver: x.Key.Driver,
 				Version: x.Version, MemoryBytes: x.MemoryBytes, Units: x.Units, Owner: owners[x.Key.UUID.String()],
+				Sessions: shown[x.Key.UUID.String()],
 			})
 		}
 	})
@@ -404,16 +415,29 @@ func (l *look) Sessions(v inspect.Viewer) ([]inspect.Session, error) {
 		x := inspect.Session{
 			ID: strconv.FormatUint(s.ID, 10), Tenant: s.Tenant, Program: s.Program, PID: s.PID, Peer: s.Peer,
 			Transport: s.Transport,
-			Devices:   []string{}, Workers: []string{}, Started: s.Since,
+			Devices:   []string{}, Started: s.Since,
 		}
-		for _, w := range running {
-			if w.Session == s.ID {
-				x.Workers = append(x.Workers, strconv.FormatUint(w.ID, 10))
+		for _, p := range s.shown {
+			for _, device := range p.Snapshot.Devices {
+				x.Devices = append(x.Devices, device.UUID)
 			}
 		}
+		x.Workers, x.Bytes = workersOf(running, s.ID)
 		list = append(list, x)
 	}
 	return mine(l, v, list, func(s inspect.Session) string { return s.Tenant }), nil
+}
+
+// workersOf gives a session's workers, and what they have reserved of their devices' own memory, in bytes.
+func workersOf(running []workers.Status, session uint64) (ids []string, bytes uint64) {
+	ids = []string{}
+	for _, w := range running {
+		if w.Session == session {
+			ids = append(ids, strconv.FormatUint(w.ID, 10))
+			bytes += w.DeviceBytes
+		}
+	}
+	return ids, bytes
 }
 
 // Workers implements inspect.Source.

@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,7 +16,11 @@ import (
 	"time"
 
 	"tendril/client"
+	"tendril/cluster/fsm"
+	"tendril/daemon/frontdoor"
 	"tendril/daemon/inspect"
+	"tendril/daemon/workers"
+	"tendril/forwarding/clwire"
 	"tendril/store"
 	"tendril/store/object"
 )
@@ -132,5 +138,67 @@ func TestRoomForObjects(t *testing.T) {
 		if room := roomFor(&o); room < len(b) || room > 2*len(b)+300 {
 			t.Errorf("%d bytes are counted for %d: %s", room, len(b), b)
 		}
+	}
+}
+
+// Sessions say which devices they are shown and what their workers have reserved; devices count the sessions that a
+// viewer may see.
+func TestSessionsOfDevices(t *testing.T) {
+	c := aConfig(t)
+	d, stop := serve(t, c)
+	defer stop()
+	conn := dial(t, c)
+	defer conn.Close()
+	if _, err := conn.Devices(); err != nil { // the first probe is over, and the metadata has what it found
+		t.Fatal(err)
+	}
+	uuids := []string{strings.Repeat("ab", 16), strings.Repeat("cd", 16)}
+	here := fsm.PutDevices{Node: d.meta.node, Incarnation: d.meta.incarnation}
+	var platforms []*workers.Platform
+	for _, text := range uuids {
+		id, err := parseUUID(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		here.Devices = append(here.Devices, fsm.Device{Key: fsm.DeviceKey{Driver: "a driver", UUID: id}, Name: text})
+		platforms = append(platforms, &workers.Platform{Snapshot: clwire.PlatformSnapshot{
+			Devices: []clwire.DeviceSnapshot{{UUID: text}}}})
+	}
+	if _, err := d.propose(&here); err != nil {
+		t.Fatal(err)
+	}
+	for _, tenant := range []string{"red", "red", "blue"} {
+		if err := d.sessions.add(&session{peer: frontdoor.Peer{Tenant: tenant}, platforms: platforms,
+			cancel: func() {}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := (*look)(d)
+	red := inspect.Viewer{Secret: inspect.HashSecret(pageKeyOf(t, d, pageKey{tenant: "red"}))}
+	for what, x := range map[string]struct {
+		v    inspect.Viewer
+		want int
+	}{"a tenant": {red, 2}, "the owner": {inspect.Viewer{Local: true, UID: uint32(os.Geteuid())}, 3}} {
+		sessions, err := l.Sessions(x.v)
+		if err != nil || len(sessions) != x.want || !slices.Equal(sessions[0].Devices, uuids) {
+			t.Errorf("%s sees %+v, %v; the devices are %q", what, sessions, err, uuids)
+		}
+		devices, err := l.Devices(x.v)
+		if err != nil || len(devices) != len(uuids) {
+			t.Errorf("%s sees the devices %+v, %v", what, devices, err)
+		}
+		for _, device := range devices {
+			if device.Sessions != x.want {
+				t.Errorf("%s: %+v has %d sessions, want %d", what, device, device.Sessions, x.want)
+			}
+		}
+	}
+	for id := range uint64(3) {
+		d.sessions.remove(id + 1)
+	}
+	ids, bytes := workersOf([]workers.Status{{ID: 7, Session: 1, DeviceBytes: 5}, {ID: 8, Session: 2, DeviceBytes: 50},
+		{ID: 9, Session: 1, DeviceBytes: 500}}, 1)
+	if !slices.Equal(ids, []string{"7", "9"}) || bytes != 505 {
+		t.Errorf("%q, %d", ids, bytes)
 	}
 }

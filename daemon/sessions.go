@@ -147,7 +147,7 @@ func (t *sessions) list() []SessionStatus {
 		list = append(list, SessionStatus{
 			ID: s.id, PID: s.peer.PID, UID: s.peer.UID, Tenant: s.peer.Tenant, Program: s.peer.Name,
 			Selector: s.selector, Library: s.library, Since: s.since, Peer: s.remote, Transport: transportOf(s.peer),
-			WaitsUntil: s.until,
+			WaitsUntil: s.until, shown: s.platforms,
 		})
 		if s.lease != nil {
 			list[len(list)-1].Lease = s.lease.Number

@@ -70,6 +70,8 @@ type SessionStatus struct {
 	PeerLinks int `json:"peer_links,omitempty"` // between its workers and others; Status.PeerLinks has the first 16
 
 	WaitsUntil time.Time `json:"waits_until,omitzero"` // its client's connection was lost, and may come back until then
+
+	shown []*workers.Platform // what its program sees of this node
 }
 
 // status gathers everything; it waits for nothing.

@@ -137,7 +137,7 @@ type Device struct {
 	Version     string `json:"version"`
 	MemoryBytes uint64 `json:"memory_bytes"`
 	Units       uint32 `json:"compute_units"`
-	Sessions    int    `json:"sessions"`
+	Sessions    int    `json:"sessions"`        // of this node that are shown it, and that the viewer may see
 	Owner       string `json:"owner,omitempty"` // the tenant that leases it; "": none does, as far as this node knows
 }
 
@@ -160,9 +160,9 @@ type Session struct {
 	PID       int       `json:"pid,omitempty"`
 	Peer      string    `json:"peer,omitempty"` // address, for remote ones
 	Transport string    `json:"transport"`      // how data flows, and why not better
-	Devices   []string  `json:"devices"`
+	Devices   []string  `json:"devices"`        // UUIDs: what its program is shown of this node
 	Workers   []string  `json:"workers"`
-	Bytes     uint64    `json:"bytes"` // of device memory granted
+	Bytes     uint64    `json:"bytes"` // of the devices' own memory that its workers have reserved
 	Started   time.Time `json:"started"`
 }
 
