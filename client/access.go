@@ -96,7 +96,7 @@ type atNode struct {
 func (x *atNode) newest(keys *credentials) identity {
 	a := *x.access
 	now := keys.ring.Certificate()
-	a.cert, a.key = now.Leaf, now.PrivateKey
+	a.cert, a.key, a.authority = now.Leaf, now.PrivateKey, keys.ring.Trust().Issuer(now.Leaf)
 	return &atNode{&a, x.node}
 }
 
@@ -106,6 +106,7 @@ func (x *atNode) credentials(_ string, renew func([]byte) ([]byte, error)) (*cre
 	if a.server != "" {
 		return openCredentials(a.server, renew)
 	}
+	var ring *pki.Keyring
 	next := func(context.Context) (*x509.Certificate, crypto.PrivateKey, error) {
 		b, err := a.from.Access()
 		if err == nil && b.cert == nil {
@@ -114,18 +115,22 @@ func (x *atNode) credentials(_ string, renew func([]byte) ([]byte, error)) (*cre
 		if err != nil {
 			return nil, nil, err
 		}
+		if was := ring.Trust(); !b.authority.Equal(was.Authority) { // its socket, or its certificate, proves the daemon
+			ring.SetTrust(pki.Trust{Authority: b.authority, Before: was.Authority})
+		}
 		return b.cert, b.key, nil
 	}
-	ring, err := pki.HeldKeyring(a.cert, a.key, a.authority, next, time.Now)
+	var err error
+	ring, err = pki.HeldKeyring(a.cert, a.key, pki.Trust{Authority: a.authority}, next, time.Now)
 	if err == nil {
 		_ = ring.RenewIfDue(context.Background()) // what it has may be good; else the other node says so
 	}
-	return &credentials{a.authority, ring}, err
+	return &credentials{ring: ring}, err
 }
 
 // tls is what to dial with: only that node will do.
 func (x *atNode) tls(keys *credentials) *tls.Config {
-	v := &pki.Verifier{Authority: keys.authority, Now: time.Now}
+	v := &pki.Verifier{Trust: keys.ring.Trust(), Now: time.Now}
 	return pki.NodeConfig(keys.ring.Certificate, v, x.node.ID.String(), pki.Protocol)
 }
 

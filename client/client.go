@@ -102,7 +102,7 @@ type Conn struct {
 	redial func() (*Conn, error)
 	// how long the daemon may say nothing while a call waits, in a session; 0: as long as it likes
 	silence time.Duration
-	renewal func() error // gets the next certificate when it is time; nil: there is none
+	renewal func(ask bool) error // gets the next certificate when it is time; nil: there is none
 
 	revival  revival
 	attempts atomic.Uint64 // numbers of AttachObject

@@ -172,6 +172,15 @@ func (c *Conn) RecoverCluster(do bool) (json.RawMessage, error) {
 	return raw, err
 }
 
+// RotateAuthority begins a rotation of the cluster's authority; where one is under way, it says how far that is. With
+// finish it ends the old authority: object.ErrBusy where nodes or clients still have nothing else, unless anyway. The
+// answer is JSON.
+func (c *Conn) RotateAuthority(finish, anyway bool) (json.RawMessage, error) {
+	var raw json.RawMessage
+	err := c.query(wire.RotateAuthority, &wire.RotateAuthorityRequest{Finish: finish, Anyway: anyway}, &raw)
+	return raw, err
+}
+
 // BackupCluster gives the cluster's metadata and its authority's key, as JSON: a secret that lets anybody in. Errors:
 // object.ErrTimeout where the cluster does not answer; object.ErrPermission.
 func (c *Conn) BackupCluster() (json.RawMessage, error) {

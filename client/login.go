@@ -98,15 +98,57 @@ func (login) credentials(server string, renew func([]byte) ([]byte, error)) (*cr
 }
 
 func (login) tls(keys *credentials) *tls.Config {
-	return pki.ClientConfig(keys.ring.Certificate, &pki.Verifier{Authority: keys.authority, Now: time.Now})
+	return pki.ClientConfig(keys.ring.Certificate, &pki.Verifier{Trust: keys.ring.Trust(), Now: time.Now})
 }
 
 func (login) newest(*credentials) identity { return login{} } // a renewed certificate is kept with it
 
 // credentials are what Login keeps of one server.
 type credentials struct {
-	authority *x509.Certificate
-	ring      *pki.Keyring
+	ring *pki.Keyring
+	dir  string // where the authority is kept; "": nowhere
+}
+
+// see learns from what a node of the cluster has shown, in a handshake that was good, which authorities there are.
+func (k *credentials) see(shown []*x509.Certificate) error {
+	old := k.ring.Trust()
+	now := old.Learn(shown).Finished(shown)
+	if now == old {
+		return nil
+	}
+	return k.trust(now)
+}
+
+// trust has the credentials believe others from now on.
+func (k *credentials) trust(now pki.Trust) error {
+	if k.dir != "" {
+		if err := writeAuthority(k.dir, now); err != nil {
+			return err
+		}
+	}
+	k.ring.SetTrust(now)
+	return nil
+}
+
+// writeAuthority keeps whom a login believes: the authority and, until its rotation is finished, its predecessor.
+func writeAuthority(dir string, t pki.Trust) error {
+	raw := pki.EncodeCertificate(t.Authority)
+	if t.Before != nil {
+		raw = append(raw, pki.EncodeCertificate(t.Before)...)
+	}
+	path := filepath.Join(dir, authorityFile)
+	fresh, err := os.CreateTemp(dir, authorityFile+"-") // other programs read and write the file at the same time
+	if err != nil {
+		return err
+	}
+	_, err = fresh.Write(raw)
+	if err = errors.Join(err, fresh.Close()); err == nil {
+		err = os.Rename(fresh.Name(), path)
+	}
+	if err != nil {
+		os.Remove(fresh.Name())
+	}
+	return err
 }
 
 func openCredentials(server string, renew func([]byte) ([]byte, error)) (*credentials, error) {
@@ -121,18 +163,18 @@ func openCredentials(server string, renew func([]byte) ([]byte, error)) (*creden
 	if err != nil {
 		return nil, err
 	}
-	authority, err := parseCertificate(raw)
+	trust, err := parseAuthority(raw)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: log in again: tendril login %s", filepath.Join(dir, authorityFile), err, server)
 	}
-	ring, err := openRing(dir, clientName(), authority, renew)
+	ring, err := openRing(dir, clientName(), trust, renew)
 	if err != nil {
 		return nil, err
 	}
-	return &credentials{authority, ring}, nil
+	return &credentials{ring, dir}, nil
 }
 
-func openRing(dir, name string, authority *x509.Certificate, sign func([]byte) ([]byte, error)) (*pki.Keyring, error) {
+func openRing(dir, name string, trust pki.Trust, sign func([]byte) ([]byte, error)) (*pki.Keyring, error) {
 	issue := func(_ context.Context, request []byte) (*x509.Certificate, error) {
 		der, err := sign(request)
 		if err != nil {
@@ -140,15 +182,24 @@ func openRing(dir, name string, authority *x509.Certificate, sign func([]byte) (
 		}
 		return x509.ParseCertificate(der)
 	}
-	return pki.OpenKeyring(context.Background(), filepath.Join(dir, pki.ClientFile), name, authority, issue, time.Now)
+	return pki.OpenKeyring(context.Background(), filepath.Join(dir, pki.ClientFile), name, trust, issue, time.Now)
 }
 
-func parseCertificate(raw []byte) (*x509.Certificate, error) {
-	block, _ := pem.Decode(raw)
-	if block == nil {
-		return nil, fmt.Errorf("%w: no certificate", object.ErrInvalid)
+// parseAuthority reads what writeAuthority has written.
+func parseAuthority(raw []byte) (t pki.Trust, err error) {
+	for _, into := range []**x509.Certificate{&t.Authority, &t.Before} {
+		var block *pem.Block
+		if block, raw = pem.Decode(raw); block == nil {
+			break
+		}
+		if *into, err = x509.ParseCertificate(block.Bytes); err != nil {
+			return t, err
+		}
 	}
-	return x509.ParseCertificate(block.Bytes)
+	if t.Authority == nil {
+		return t, fmt.Errorf("%w: no certificate", object.ErrInvalid)
+	}
+	return t, nil
 }
 
 // credentialsDir is where what Login gets for a server is kept: in $TENDRIL_CREDENTIALS, else in tendril/servers of the
@@ -209,8 +260,8 @@ func Login(server, token, name string) (LoggedIn, error) {
 	if err != nil {
 		return LoggedIn{}, err
 	}
-	var authority *x509.Certificate
-	secure, socket, err := handshake(server, pki.JoinConfig(t, time.Now, func(a *x509.Certificate) { authority = a }))
+	var trust pki.Trust
+	secure, socket, err := handshake(server, pki.JoinConfig(t, time.Now, func(x pki.Trust) { trust = x }))
 	if err != nil {
 		return LoggedIn{}, fmt.Errorf("server %s: %w", server, err)
 	}
@@ -223,10 +274,10 @@ func Login(server, token, name string) (LoggedIn, error) {
 		return LoggedIn{}, err
 	}
 	defer os.RemoveAll(fresh)
-	ring, err := openRing(fresh, name, authority,
+	ring, err := openRing(fresh, name, trust,
 		func(request []byte) ([]byte, error) { return enroll(secure, socket, t, name, request) })
 	if err == nil {
-		err = errors.Join(os.WriteFile(filepath.Join(fresh, authorityFile), pki.EncodeCertificate(authority), 0o600),
+		err = errors.Join(writeAuthority(fresh, trust),
 			os.WriteFile(filepath.Join(fresh, serverFile), []byte(server+"\n"), 0o600))
 	}
 	if err == nil {

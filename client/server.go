@@ -2,10 +2,12 @@ package client
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -53,14 +55,52 @@ func dialServer(server string, o Options) (*Conn, error) {
 		return nil, pki.Explain(err)
 	}
 	if c.renewal != nil {
-		_ = c.renewal() // the present certificate is good; it is tried again
+		_ = c.renewal(false) // the present certificate is good; it is tried again
 	}
 	return c, nil
 }
 
 // renewalEvery is how often a connection looks whether its certificate is to be renewed: from two thirds of its life
 // on. The daemon ends the connection with the certificate, and knows that it was renewed over this one.
-const renewalEvery = time.Hour
+const renewalEvery = 10 * time.Minute
+
+// Renew gets the next certificate where it is due, or the cluster has got another authority. DialServer does that every
+// ten minutes. It does nothing on connections that show no certificate.
+func (c *Conn) Renew() error {
+	if c.renewal == nil {
+		return nil
+	}
+	return c.renewal(true)
+}
+
+// renewIn renews the certificate where it is due, or of another authority than signs, the one that the daemon signs
+// with.
+func (c *Conn) renewIn(keys *credentials, signs *x509.Certificate) error {
+	t := keys.ring.Trust()
+	if signs != nil && !signs.Equal(t.Authority) && !signs.Equal(t.Before) {
+		if err := keys.trust(pki.Trust{Authority: signs, Before: t.Authority}); err != nil {
+			return err
+		}
+	}
+	if keys.ring.Outdated() && signs != nil && signs.Equal(keys.ring.Trust().Authority) {
+		return keys.ring.Renew(context.Background())
+	}
+	return keys.ring.RenewIfDue(context.Background())
+}
+
+// authority asks the daemon, which has proven to be of the cluster, for the authority that it signs with.
+func (c *Conn) authority() (*x509.Certificate, error) {
+	k, err := c.roundTrip(context.Background(), wire.Access, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer k.recycle()
+	var m wire.AccessReply
+	if err := m.Decode(k.payload); err != nil {
+		return nil, err
+	}
+	return x509.ParseCertificate(slices.Clone(m.Authority))
+}
 
 // keepRenewed renews the certificate in time, until Close.
 func (c *Conn) keepRenewed(every time.Duration) {
@@ -71,7 +111,7 @@ func (c *Conn) keepRenewed(every time.Duration) {
 	defer c.mu.Unlock()
 	c.renewing = time.AfterFunc(every, func() {
 		defer c.background.Done()
-		_ = c.renewal() // the next look tries again
+		_ = c.Renew() // the next look tries again
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if !c.closed {
@@ -132,7 +172,20 @@ func dialTLS(server string, o Options) (*Conn, error) {
 		return dialServer(server, again)
 	}
 	c.lane = func() (*ipc.Socket, error) { return ipc.DialTCP(server, connectTime) }
-	c.renewal = func() error { return keys.ring.RenewIfDue(context.Background()) }
+	shown := secure.ConnectionState().PeerCertificates
+	if err := keys.see(shown); err != nil {
+		c.Close()
+		return nil, err
+	}
+	signs := keys.ring.Trust().Issuer(shown[0])
+	c.renewal = func(ask bool) error {
+		if ask { // the cluster may have got another authority since the handshake
+			if now, err := c.authority(); err == nil {
+				signs = now
+			}
+		}
+		return c.renewIn(keys, signs)
+	}
 	return c, nil
 }
 

@@ -43,7 +43,7 @@ func (a access) fresh(m *membership, now time.Time) bool {
 	return a.m == m && now.Before(a.cert.NotAfter.Add(-accessLife/2))
 }
 
-// find gives a tenant's certificate, if there is one that is good for long enough.
+// find gives a tenant's certificate, if there is one that is good for long enough and of the present authority.
 func (x *accesses) find(m *membership, tenant string) (access, bool) {
 	x.mu.Lock()
 	a, ok := x.kept[tenant]
@@ -52,7 +52,7 @@ func (x *accesses) find(m *membership, tenant string) (access, bool) {
 		return access{}, false
 	}
 	serial, err := pki.SerialOf(a.cert)
-	return a, err == nil && !m.revoked(serial)
+	return a, err == nil && !m.revoked(serial) && a.cert.CheckSignatureFrom(m.authority.Load().Certificate()) == nil
 }
 
 // keep remembers a tenant's certificate, and forgets those that are of no use any more.
@@ -79,7 +79,7 @@ func (x *accesses) keep(tenant string, a access) error {
 // Access implements frontdoor.Nodes.
 func (d *Daemon) Access(p frontdoor.Peer) (wire.AccessReply, error) {
 	m := d.meta.now.Load()
-	reply := wire.AccessReply{Node: object.ID(d.meta.node), Authority: m.authority.Certificate().Raw,
+	reply := wire.AccessReply{Node: object.ID(d.meta.node), Authority: m.authority.Load().Certificate().Raw,
 		Nodes: d.othersAnswering(m)}
 	if p.Remote != "" || len(reply.Nodes) == 0 {
 		return reply, nil

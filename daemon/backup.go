@@ -43,9 +43,9 @@ func (d *Daemon) BackupCluster() (raw []byte, err error) {
 	ctx, cancel := context.WithTimeout(m.ctx, proposeTime)
 	defer cancel()
 	b := Backup{Format: backupFormat, Taken: time.Now().UTC(), Node: d.identity.Name,
-		Cluster:   pki.FingerprintOf(m.authority.Certificate()).String(),
-		Authority: m.authority.Certificate().Raw}
-	if b.Key, err = m.authority.Key(); err != nil {
+		Cluster:   pki.FingerprintOf(m.authority.Load().Certificate()).String(),
+		Authority: m.authority.Load().Certificate().Raw}
+	if b.Key, err = m.authority.Load().Key(); err != nil {
 		return nil, err
 	}
 	var fault error
@@ -154,7 +154,7 @@ func (b *Backup) stage(stateDir string, id cluster.Identity, authority *pki.Auth
 	subject := pki.Subject{Name: id.Name, Role: pki.Node, Node: id.Node.String()}
 	issue := pki.IssueFrom(authority, subject, pki.NodeLife, nil)
 	if _, err := pki.OpenKeyring(context.Background(), filepath.Join(dir, pki.NodeFile), id.Name,
-		authority.Certificate(), issue, time.Now); err != nil {
+		authority.Trust(), issue, time.Now); err != nil {
 		return err
 	}
 	return errors.Join(raftnode.Seed(filepath.Join(dir, raftFolder), id.Node.String(), b.State),

@@ -2,6 +2,10 @@ package daemon
 
 import (
 	"cmp"
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -98,4 +102,309 @@ func (d *Daemon) nodeNamed(name string) (id fsm.UUID, err error) {
 		id = list[i].ID
 	})
 	return id, err
+}
+
+// A cluster gets another authority without a stop (docs/design/authority.md): a policy of the metadata has the new one,
+// its key encrypted with the old one's. Each node follows, and notes that it has; until somebody finishes the rotation
+// both are believed.
+const (
+	authorityPolicy = "authority"  // a pki.Succession
+	followedPolicy  = "authority/" // and a node's identifier: the fingerprint of the authority that it signs with
+)
+
+// RotateStatus is the answer to a rotation's steps.
+type RotateStatus struct {
+	Authority string   `json:"authority"` // the new one's fingerprint
+	Before    string   `json:"before,omitempty"`
+	Waiting   []string `json:"waiting"` // nodes that do not sign with the new one yet
+	Clients   []string `json:"clients"` // names in good certificates of clients that are of the old one; each once
+	Finished  bool     `json:"finished"`
+}
+
+// maxOldClients bounds the names in an answer.
+const maxOldClients = 256
+
+// succession is what the metadata says of a rotation.
+type succession struct {
+	pki.Succession
+	epoch   uint64
+	there   bool
+	waiting []string     // names of nodes that have not followed
+	clients []string     // names of those that have good certificates, and none of the new authority
+	notes   []fsm.Policy // of nodes that have
+}
+
+// successionIn reads it. ours is the authority that the node signs with.
+func successionIn(s *fsm.State, now int64) (x succession, err error) {
+	p, there := s.Policy(authorityPolicy)
+	if !there {
+		return x, nil
+	}
+	x.epoch, x.there = p.Epoch, true
+	if err := json.Unmarshal(p.Value, &x.Succession); err != nil {
+		return x, fmt.Errorf("%w: the cluster's record of its authority: %w", object.ErrProtocol, err)
+	}
+	mark, err := fingerprintOf(x.Authority)
+	if err != nil {
+		return x, err
+	}
+	for _, n := range s.Nodes() {
+		if note, _ := s.Policy(followedPolicy + n.ID.String()); string(note.Value) != mark.String() {
+			x.waiting = append(x.waiting, n.Name)
+		}
+	}
+	for _, p := range s.Policies() {
+		if strings.HasPrefix(p.Key, followedPolicy) {
+			x.notes = append(x.notes, p)
+		}
+	}
+	type client struct { // as a renewal leaves them
+		token, node     fsm.UUID
+		subject, tenant string
+	}
+	followed := map[client]bool{}
+	for _, c := range s.Certificates() {
+		if c.Role != fsm.RoleNode && c.Revoked == 0 && c.Expires > now {
+			k := client{c.Token, c.Node, c.Subject, c.Tenant}
+			followed[k] = followed[k] || pki.Serial(c.Serial).IssuedBy(mark)
+		}
+	}
+	for k, has := range followed {
+		if !has {
+			x.clients = append(x.clients, k.subject)
+		}
+	}
+	slices.Sort(x.clients)
+	x.clients = slices.Compact(x.clients)
+	return x, nil
+}
+
+// RotateAuthority implements frontdoor.Nodes: it begins a rotation, or says how far one is, or finishes it.
+func (d *Daemon) RotateAuthority(p frontdoor.Peer, m wire.RotateAuthorityRequest) (raw []byte, err error) {
+	now := d.meta.now.Load()
+	x, err := d.successionNow(now)
+	if err != nil {
+		return nil, err
+	}
+	begins, ends := !m.Finish && (!x.there || x.Finished), m.Finish && x.there && !x.Finished
+	if begins || ends {
+		defer func() {
+			d.auditBy(p, map[bool]string{true: "authority.rotate", false: "authority.finish"}[begins], "", "", err)
+		}()
+		if err := d.sameRelease(); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case m.Finish && !x.there:
+		return nil, fmt.Errorf("%w: no rotation of the authority is under way: tendril cluster rotate", object.ErrInvalid)
+	case begins:
+		err = d.beginRotation(now, x)
+	case ends:
+		err = d.finishRotation(x, m.Anyway)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if x, err = d.successionNow(now); err != nil {
+		return nil, err
+	}
+	return json.Marshal(x.status())
+}
+
+// successionNow is successionIn of the metadata as it is now.
+func (d *Daemon) successionNow(m *membership) (x succession, err error) {
+	ctx, cancel := context.WithTimeout(m.ctx, proposeTime)
+	defer cancel()
+	var bad error
+	err = m.read(ctx, func(s *fsm.State) { x, bad = successionIn(s, max(s.Now(), d.clock().UnixNano())) })
+	return x, errors.Join(err, bad)
+}
+
+func (x *succession) status() RotateStatus {
+	s := RotateStatus{Waiting: notNil(x.waiting), Clients: notNil(x.clients), Finished: x.Finished}
+	if f, err := fingerprintOf(x.Authority); err == nil {
+		s.Authority = f.String()
+	}
+	if f, err := fingerprintOf(x.Before); err == nil {
+		s.Before = f.String()
+	}
+	s.Clients = s.Clients[:min(len(s.Clients), maxOldClients)]
+	if x.Finished {
+		s.Waiting, s.Clients = []string{}, []string{}
+	}
+	return s
+}
+
+// beginRotation has the cluster know of an authority that succeeds the present one.
+func (d *Daemon) beginRotation(m *membership, x succession) error {
+	a := m.authority.Load()
+	if a.Trust().Before != nil || x.there && string(x.Authority) != string(a.Certificate().Raw) {
+		return fmt.Errorf("%w: this node has not finished the last rotation of the authority yet: try again",
+			object.ErrBusy)
+	}
+	next, err := a.Succeed()
+	if err != nil {
+		return err
+	}
+	for _, p := range x.notes { // of the last one
+		if _, err := d.propose(&fsm.SetPolicy{Policy: fsm.Policy{Key: p.Key, Epoch: p.Epoch}}); err != nil {
+			return err
+		}
+	}
+	return d.putSuccession(next, x.epoch)
+}
+
+// finishRotation ends the old authority.
+func (d *Daemon) finishRotation(x succession, anyway bool) error {
+	switch {
+	case len(x.waiting) > 0 && !anyway:
+		return fmt.Errorf("%w: %s not follow the rotation yet, and the cluster would refuse them: start them and try again, "+
+			"or remove them (tendril cluster remove), or repeat with --anyway", object.ErrBusy, some(x.waiting, "does", "do"))
+	case len(x.clients) > 0 && !anyway:
+		return fmt.Errorf("%w: %s certificates of the old authority, and would have to log in anew. A client gets a new one "+
+			"when it connects, and within 10 minutes where it is connected; tendril certificate revoke ends those that are not "+
+			"needed. To end them now: --anyway", object.ErrBusy, some(x.clients, "has", "have"))
+	}
+	return d.putSuccession(pki.Succession{Authority: x.Authority, Finished: true}, x.epoch)
+}
+
+// some names a few of many, with the verb that goes with them.
+func some(names []string, one, many string) string {
+	const most = 8
+	verb := many
+	if len(names) == 1 {
+		verb = one
+	}
+	text := strings.Join(names[:min(len(names), most)], ", ")
+	if len(names) > most {
+		text += fmt.Sprintf(" and %d others", len(names)-most)
+	}
+	return text + " " + verb
+}
+
+func (d *Daemon) putSuccession(s pki.Succession, epoch uint64) error {
+	raw, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	_, err = d.propose(&fsm.SetPolicy{Policy: fsm.Policy{Key: authorityPolicy, Value: raw, Epoch: epoch}})
+	return err
+}
+
+func fingerprintOf(der []byte) (f pki.Fingerprint, err error) {
+	cert, err := x509.ParseCertificate(der)
+	if err == nil {
+		f = pki.FingerprintOf(cert)
+	}
+	return f, err
+}
+
+// keepAuthority follows rotations of the cluster's authority until the membership ends.
+func (d *Daemon) keepAuthority(m *membership) {
+	var seen uint64
+	for {
+		changed := m.raft.Changed()
+		var epoch uint64
+		m.raft.View(func(s *fsm.State) {
+			p, _ := s.Policy(authorityPolicy)
+			epoch = p.Epoch
+		})
+		if epoch != seen {
+			if err := d.followAuthority(m); err == nil {
+				seen = epoch
+				continue
+			} else if m.ctx.Err() == nil {
+				d.log.WithError(err).Warn("this node cannot follow the rotation of the cluster's authority yet; trying again")
+			}
+			m.pause(enterAgain)
+			continue
+		}
+		select {
+		case <-m.ctx.Done():
+			return
+		case <-changed:
+			m.pause(followPause)
+		}
+		if m.ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// followAuthority does what the metadata says of the authority.
+func (d *Daemon) followAuthority(m *membership) error {
+	var x succession
+	var err error
+	m.raft.View(func(s *fsm.State) { x, err = successionIn(s, s.Now()) })
+	if err != nil || !x.there || m.ctx.Err() != nil {
+		return err
+	}
+	own := m.authority.Load()
+	same := string(own.Certificate().Raw) == string(x.Authority)
+	switch {
+	case x.Finished && same:
+		return d.endBefore(m)
+	case x.Finished:
+		return fmt.Errorf("%w: the cluster has another authority, and this node was away while it was rotated: tendril "+
+			"cluster leave --anyway, then tendril cluster join", object.ErrPermission)
+	case !same:
+		if own, err = own.Successor(x.Succession); err != nil {
+			return err
+		}
+		if err := m.believe(d, own); err != nil {
+			return err
+		}
+		d.log.WithField("authority", pki.FingerprintOf(own.Certificate())).Info(
+			"the cluster's authority is rotated: this node signs with the new one, and believes both")
+	}
+	if m.keyring.Outdated() {
+		if err := m.keyring.Renew(m.ctx); err != nil {
+			return err
+		}
+	}
+	key, mark := followedPolicy+m.node.String(), pki.FingerprintOf(own.Certificate()).String()
+	var note fsm.Policy
+	m.raft.View(func(s *fsm.State) { note, _ = s.Policy(key) })
+	if string(note.Value) == mark {
+		return nil
+	}
+	_, err = d.proposeIn(m, &fsm.SetPolicy{Policy: fsm.Policy{Key: key, Value: []byte(mark), Epoch: note.Epoch}})
+	return err
+}
+
+// believe has the node sign with an authority, and believe it and its predecessor.
+func (m *membership) believe(d *Daemon, a *pki.Authority) error {
+	if err := a.Save(d.cfg.StateDir); err != nil {
+		return err
+	}
+	m.authority.Store(a)
+	m.keyring.SetTrust(a.Trust())
+	return nil
+}
+
+// endBefore has the node believe nobody but its authority, and ends the connections of the predecessor.
+func (d *Daemon) endBefore(m *membership) error {
+	a := m.authority.Load()
+	if a.Trust().Before == nil {
+		return nil
+	}
+	if m.keyring.Outdated() {
+		if err := m.keyring.Renew(m.ctx); err != nil {
+			return err
+		}
+	}
+	if err := m.believe(d, a.Alone()); err != nil {
+		return err
+	}
+	if door := d.door.Load(); door != nil && d.meta.now.Load() == m {
+		door.EndIf(func(p frontdoor.Peer) bool {
+			return p.Leaf != nil && p.Leaf.CheckSignatureFrom(a.Certificate()) != nil
+		})
+	}
+	m.raftConns.endIf(func(c *raftConn) bool { return c.leaf.CheckSignatureFrom(a.Certificate()) != nil })
+	m.links.endOld(a.Certificate())
+	d.log.WithField("authority", pki.FingerprintOf(a.Certificate())).Info(
+		"the rotation of the cluster's authority is finished: what the old one has signed is believed no more")
+	return nil
 }

@@ -255,10 +255,11 @@ func TestTwoNodesBecomeOneCluster(t *testing.T) {
 // know what the cluster has noted of it.
 func TestANewNodeStartsAgainElsewhere(t *testing.T) {
 	ns, ca, cb := newNodes(t), aNode(t, "a"), aNode(t, "b")
-	cb.Listen = freePort(t)
+	first := freePort(t)
+	cb.Listen = first
 	a := ns.startWith(ca, func(d *Daemon) {
 		d.dialNode = func(ctx context.Context, address string) (net.Conn, error) {
-			if address == cb.Listen {
+			if address == first {
 				return nil, errNoAnswer
 			}
 			return dialTCP(ctx, address)
@@ -454,7 +455,7 @@ func strangerSpeaksRaft(t *testing.T, to string, own *tls.Certificate, of *membe
 func certificateOfNode(t *testing.T, authority *pki.Authority, name string, node fsm.UUID) *tls.Certificate {
 	t.Helper()
 	s := pki.Subject{Name: name, Role: pki.Node, Node: node.String()}
-	k, err := pki.OpenKeyring(t.Context(), filepath.Join(t.TempDir(), pki.NodeFile), name, authority.Certificate(),
+	k, err := pki.OpenKeyring(t.Context(), filepath.Join(t.TempDir(), pki.NodeFile), name, authority.Trust(),
 		pki.IssueFrom(authority, s, pki.NodeLife, nil), time.Now)
 	if err != nil {
 		t.Fatal(err)
@@ -475,7 +476,7 @@ func TestANewNodeHearsThoseThatItWasTold(t *testing.T) {
 	}
 	x := w.cluster(2)
 	w.node(x, 2)
-	gone := certificateOfNode(t, x.all[0].meta.now.Load().authority, "gone", fsm.UUID{1: 7})
+	gone := certificateOfNode(t, x.all[0].meta.now.Load().authority.Load(), "gone", fsm.UUID{1: 7})
 	member := x.all[1].meta.keyring.Certificate()
 	joined := make(chan error, 1)
 	token := nodeToken(t, x.all[0].cfg)
@@ -510,7 +511,7 @@ func TestStrangersToACluster(t *testing.T) {
 	other, forged := ns.start(aNode(t, "other")), b.meta.now.Load()
 	certificate := func(authority *pki.Authority, s pki.Subject) *tls.Certificate {
 		path := filepath.Join(t.TempDir(), pki.NodeFile)
-		k, err := pki.OpenKeyring(t.Context(), path, s.Name, authority.Certificate(),
+		k, err := pki.OpenKeyring(t.Context(), path, s.Name, authority.Trust(),
 			pki.IssueFrom(authority, s, pki.NodeLife, nil), time.Now)
 		if err != nil {
 			t.Fatal(err)
@@ -523,10 +524,10 @@ func TestStrangersToACluster(t *testing.T) {
 		own  *tls.Certificate
 	}{
 		{"of another cluster", other.meta.keyring.Certificate()},
-		{"a client's", certificate(forged.authority, pki.Subject{Name: "client", Role: pki.User, Tenant: "lab"})},
-		{"a node's that is no member", certificate(forged.authority, pki.Subject{Name: "x", Role: pki.Node, Node: id})},
+		{"a client's", certificate(forged.authority.Load(), pki.Subject{Name: "client", Role: pki.User, Tenant: "lab"})},
+		{"a node's that is no member", certificate(forged.authority.Load(), pki.Subject{Name: "x", Role: pki.Node, Node: id})},
 		{"of a member, but not recorded",
-			certificate(forged.authority, pki.Subject{Name: "b", Role: pki.Node, Node: b.meta.node.String()})},
+			certificate(forged.authority.Load(), pki.Subject{Name: "b", Role: pki.Node, Node: b.meta.node.String()})},
 	} {
 		raw, err := net.Dial("tcp", a.address())
 		if err != nil {

@@ -92,7 +92,7 @@ func (d *Daemon) mayLeaveAlone(token pki.Token) error {
 	case now.others():
 		return fmt.Errorf("%w: this node is in a cluster already, with %s: first: tendril cluster leave", object.ErrExists,
 			orDefault(strings.Join(names, ", "), "nodes that it has not heard from yet"))
-	case token.Matches(pki.FingerprintOf(now.authority.Certificate())):
+	case token.Matches(pki.FingerprintOf(now.authority.Load().Certificate())):
 		return fmt.Errorf("%w: the token is of this node's own cluster: make it on a node of the other one", object.ErrInvalid)
 	}
 	return nil
@@ -136,16 +136,16 @@ func (d *Daemon) stageJoin(address string, token pki.Token) (*membership, error)
 		return nil, fmt.Errorf("%w: %s: %w", object.ErrTimeout, address, err)
 	}
 	defer raw.Close()
-	var authority *x509.Certificate
+	var trust pki.Trust
 	secure, err := shakeHands(ctx, raw, kindControl, pki.JoinConfig(token, time.Now,
-		func(a *x509.Certificate) { authority = a }))
+		func(t pki.Trust) { trust = t }))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", address, pki.Explain(err))
 	}
 	stop := context.AfterFunc(ctx, func() { raw.Close() })
 	defer stop()
 	var reply wire.JoinReply
-	_, err = pki.OpenKeyring(ctx, filepath.Join(dir, pki.NodeFile), d.identity.Name, authority,
+	_, err = pki.OpenKeyring(ctx, filepath.Join(dir, pki.NodeFile), d.identity.Name, trust,
 		func(_ context.Context, request []byte) (*x509.Certificate, error) {
 			if reply, err = d.askToJoin(ipc.NewStream(secure, raw), token, request); err != nil {
 				return nil, err
@@ -156,11 +156,13 @@ func (d *Daemon) stageJoin(address string, token pki.Token) (*membership, error)
 		return nil, fmt.Errorf("%s: %w", address, err)
 	}
 	next := d.newMembership()
-	if next.authority, err = pki.AuthorityOf(authority, reply.AuthorityKey, time.Now); err != nil {
+	given, err := pki.AuthorityOf(trust.Authority, reply.AuthorityKey, time.Now)
+	if err != nil {
 		return nil, err
 	}
+	next.authority.Store(given.WithTrust(trust))
 	d.at("asked")
-	if err := next.authority.Save(dir); err != nil {
+	if err := next.authority.Load().Save(dir); err != nil {
 		return nil, err
 	}
 	if err := keepAddresses(dir, reply, address); err != nil {
@@ -289,7 +291,8 @@ func (d *Daemon) openNext(now, next *membership) error {
 
 // enterNext makes the node known to the new cluster, with what it has published, before anybody looks there.
 func (d *Daemon) enterNext(next *membership, left republish) MoveResult {
-	result := MoveResult{Cluster: pki.FingerprintOf(next.authority.Certificate()).String(), Conflicts: []Conflict{}}
+	result := MoveResult{Cluster: pki.FingerprintOf(next.authority.Load().Certificate()).String(),
+		Conflicts: []Conflict{}}
 	err := d.register(next)
 	if err == nil {
 		d.entered(next)

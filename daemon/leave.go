@@ -188,12 +188,14 @@ func (d *Daemon) stageLeave() (*membership, error) {
 		return nil, err
 	}
 	next := d.newMembership()
-	if next.authority, err = pki.OpenAuthority(dir, time.Now); err != nil {
+	own, err := pki.OpenAuthority(dir, time.Now)
+	if err != nil {
 		return nil, err
 	}
+	next.authority.Store(own)
 	subject := pki.Subject{Name: d.identity.Name, Role: pki.Node, Node: next.node.String()}
-	if _, err = pki.OpenKeyring(d.ctx, filepath.Join(dir, pki.NodeFile), d.identity.Name, next.authority.Certificate(),
-		pki.IssueFrom(next.authority, subject, pki.NodeLife, nil), time.Now); err != nil {
+	if _, err = pki.OpenKeyring(d.ctx, filepath.Join(dir, pki.NodeFile), d.identity.Name, own.Trust(),
+		pki.IssueFrom(own, subject, pki.NodeLife, nil), time.Now); err != nil {
 		return nil, err
 	}
 	book := addressBook{path: filepath.Join(dir, membersFile), nodes: []bookEntry{{}}}

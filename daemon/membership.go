@@ -31,11 +31,12 @@ import (
 // or leaves one, another membership takes the place of the present one (join.go). Fields are set before it is shown to
 // anybody.
 type membership struct {
-	authority *pki.Authority
+	authority atomic.Pointer[pki.Authority] // another one when it is rotated (certificates.go)
 	keyring   *pki.Keyring
 	raft      *raftnode.Node
 	layer     atomic.Pointer[raftnode.Layer] // raft's connections; another one each time that the log is reopened
 	links     nodeLinks
+	raftConns raftConns
 	live      liveness
 	book      addressBook
 	log       logrus.FieldLogger
@@ -76,14 +77,14 @@ type keyringNow struct{ *current }
 type raftNow struct{ *current }
 
 // NewToken is pki's.
-func (a authorityNow) NewToken() (pki.Token, error) { return a.Load().authority.NewToken() }
+func (a authorityNow) NewToken() (pki.Token, error) { return a.Load().authority.Load().NewToken() }
 
 // Certificate is pki's.
-func (a authorityNow) Certificate() *x509.Certificate { return a.Load().authority.Certificate() }
+func (a authorityNow) Certificate() *x509.Certificate { return a.Load().authority.Load().Certificate() }
 
 // Issue is pki's.
 func (a authorityNow) Issue(request []byte, s pki.Subject, life time.Duration) (pki.Issued, error) {
-	return a.Load().authority.Issue(request, s, life)
+	return a.Load().authority.Load().Issue(request, s, life)
 }
 
 // Certificate gives the node's certificate.
@@ -153,15 +154,18 @@ func (m *membership) openRaft(d *Daemon, known bool) (err error) {
 // openKeyring gets the node's certificate and keeps it renewed until close.
 func (m *membership) openKeyring(d *Daemon) (err error) {
 	subject := pki.Subject{Name: d.identity.Name, Role: pki.Node, Node: m.node.String()}
-	issue := pki.IssueFrom(m.authority, subject, pki.NodeLife, func(ctx context.Context, i pki.Issued) error {
+	record := func(ctx context.Context, i pki.Issued) error {
 		if m.keyring == nil { // the first one here, without which nobody can be asked: recordOwn sees to it
 			return nil
 		}
 		_, err := m.propose(ctx, &fsm.RecordCertificate{Certificate: certificateOf(i, subject)})
 		return err
-	})
+	}
+	issue := func(ctx context.Context, request []byte) (*x509.Certificate, error) {
+		return pki.IssueFrom(m.authority.Load(), subject, pki.NodeLife, record)(ctx, request)
+	}
 	path := filepath.Join(d.cfg.StateDir, pki.NodeFile)
-	m.keyring, err = pki.OpenKeyring(m.ctx, path, d.identity.Name, m.authority.Certificate(), issue, time.Now)
+	m.keyring, err = pki.OpenKeyring(m.ctx, path, d.identity.Name, m.authority.Load().Trust(), issue, time.Now)
 	if err != nil {
 		return err
 	}
@@ -193,7 +197,7 @@ func (m *membership) endLate() {
 
 // verifier believes certificates of this cluster that were not revoked.
 func (m *membership) verifier() *pki.Verifier {
-	return &pki.Verifier{Authority: m.authority.Certificate(), Now: time.Now, Revoked: m.revoked}
+	return &pki.Verifier{Trust: m.authority.Load().Trust(), Now: time.Now, Revoked: m.revoked}
 }
 
 func (m *membership) revoked(s pki.Serial) (revoked bool) {
@@ -258,7 +262,7 @@ func (m *membership) dialRaft(ctx context.Context, node string) (net.Conn, error
 	if err != nil {
 		return nil, err
 	}
-	return secure, nil
+	return m.raftConns.add(secure, time.Now())
 }
 
 // proposeAgain is the pause before a command is proposed once more.

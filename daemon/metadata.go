@@ -65,8 +65,8 @@ func (d *Daemon) openAuthority() error {
 		d.log.WithError(err).Warnf("%s cannot be read: other nodes are found by what the metadata says of them",
 			m.book.path)
 	}
-	var err error
-	m.authority, err = pki.OpenAuthority(d.cfg.StateDir, time.Now)
+	a, err := pki.OpenAuthority(d.cfg.StateDir, time.Now)
+	m.authority.Store(a)
 	d.meta.now.Store(m)
 	return err
 }

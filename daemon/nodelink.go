@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -140,6 +141,7 @@ func shakeHands(ctx context.Context, raw net.Conn, kind uint8, config *tls.Confi
 type nodeLink struct {
 	stream *ipc.Stream
 	node   fsm.UUID
+	leaf   *x509.Certificate // the node's
 
 	sending sync.Mutex // one frame at a time
 
@@ -186,7 +188,8 @@ func (l *nodeLinks) to(ctx context.Context, node fsm.UUID) (*nodeLink, error) {
 	if err != nil {
 		return nil, err
 	}
-	link = &nodeLink{stream: ipc.NewStream(secure, raw), node: node, waiting: map[uint64]chan nodeAnswer{}}
+	link = &nodeLink{stream: ipc.NewStream(secure, raw), node: node,
+		leaf: secure.ConnectionState().PeerCertificates[0], waiting: map[uint64]chan nodeAnswer{}}
 	if _, _, err := link.send(wire.Hello, &wire.HelloRequest{Magic: wire.Magic, Lowest: wire.LowestVersion,
 		Highest: wire.Version, Program: l.program[:min(len(l.program), 255)]}); err != nil {
 		link.stream.Close()
@@ -247,6 +250,18 @@ func (l *nodeLinks) drop(node fsm.UUID) {
 	if link := l.links[node]; link != nil {
 		delete(l.links, node)
 		link.stream.Shutdown()
+	}
+}
+
+// endOld ends the connections to nodes whose certificate is not of that authority: the next one is made when it is
+// needed.
+func (l *nodeLinks) endOld(authority *x509.Certificate) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, link := range l.links {
+		if link.leaf.CheckSignatureFrom(authority) != nil {
+			link.stream.Shutdown()
+		}
 	}
 }
 

@@ -52,9 +52,14 @@ func (d *Daemon) GiveRaft(p pki.Peer, conn net.Conn) error {
 		conn.Close()
 		return err
 	}
+	kept, err := m.raftConns.add(conn.(*tls.Conn), time.Now()) // checkRaft has seen that it is one
+	if err != nil {
+		conn.Close()
+		return err
+	}
 	ctx, cancel := context.WithTimeout(m.ctx, giveTime)
 	defer cancel()
-	return m.layer.Load().Give(ctx, conn)
+	return m.layer.Load().Give(ctx, kept)
 }
 
 // checkRaft looks once more at a node that shook hands: perhaps as a member of the cluster that this node was in
@@ -64,7 +69,7 @@ func (m *membership) checkRaft(p pki.Peer, conn net.Conn) error {
 	if !ok || len(secure.ConnectionState().PeerCertificates) == 0 {
 		return fmt.Errorf("%w: a node without a certificate", object.ErrPermission)
 	}
-	if _, err := m.verifier().Verify(secure.ConnectionState().PeerCertificates[0], false); err != nil {
+	if _, err := m.verifier().Verify(secure.ConnectionState().PeerCertificates, false); err != nil {
 		return err
 	}
 	return m.admits(p)
@@ -85,7 +90,7 @@ func (d *Daemon) Join(remote string, m wire.JoinRequest) (reply wire.JoinReply, 
 		return reply, err
 	}
 	now := d.meta.now.Load()
-	key, err := now.authority.Key()
+	key, err := now.authority.Load().Key()
 	if err != nil {
 		return reply, err
 	}
@@ -283,6 +288,7 @@ func (d *Daemon) serveCluster(m *membership) {
 	m.running.Go(func() { m.govern() })
 	m.running.Go(m.live.watch)
 	m.running.Go(func() { d.repair(m) })
+	m.running.Go(func() { d.keepAuthority(m) })
 }
 
 // followPause is how long changes of the metadata are let pass before somebody looks what they were.
@@ -540,7 +546,7 @@ func (d *Daemon) ClusterStatus() ([]byte, error) {
 	m := d.meta.now.Load()
 	st := m.raft.Status()
 	x := ClusterInfo{Node: d.meta.node.String(), Name: d.identity.Name,
-		Authority: pki.FingerprintOf(m.authority.Certificate()).String(), State: strings.ToLower(st.State),
+		Authority: pki.FingerprintOf(m.authority.Load().Certificate()).String(), State: strings.ToLower(st.State),
 		Leader: st.Leader, Term: st.Term, Applied: st.AppliedIndex, Commit: st.CommitIndex, Fault: st.Fault,
 		Nodes: []ClusterNode{}}
 	select {

@@ -181,9 +181,12 @@ func (d *Daemon) DialPeer(ctx context.Context, session uint64, m wire.DialPeerRe
 	if err != nil {
 		return err
 	}
-	peers, own := d.peers(), pki.FingerprintOf(d.meta.authority.Certificate())
+	peers, trust := d.peers(), d.meta.now.Load().authority.Load().Trust()
+	inOwn := func(f pki.Fingerprint) bool {
+		return f == pki.FingerprintOf(trust.Authority) || trust.Before != nil && f == pki.FingerprintOf(trust.Before)
+	}
 	known := func(f pki.Fingerprint) bool {
-		return f == own || slices.ContainsFunc(peers, func(p PeerStatus) bool { return p.Authority == f.String() })
+		return inOwn(f) || slices.ContainsFunc(peers, func(p PeerStatus) bool { return p.Authority == f.String() })
 	}
 	now := time.Now()
 	offer, authority, err := pki.OpenOffer(m.Offer, known, now)
@@ -193,7 +196,7 @@ func (d *Daemon) DialPeer(ctx context.Context, session uint64, m wire.DialPeerRe
 	if err := d.peering.spend(offer, s.peer.Tenant, now); err != nil {
 		return err
 	}
-	if authority == own { // what peer add named goes first
+	if inOwn(authority) { // what peer add named goes first
 		peers = append(peers, d.nodeAsPeer(offer.Node, authority)...)
 	}
 	peers = slices.DeleteFunc(peers, func(p PeerStatus) bool { return p.Authority != authority.String() })

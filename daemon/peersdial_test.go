@@ -58,7 +58,7 @@ func someNode(t *testing.T) *tls.Certificate {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ring, err := pki.OpenKeyring(context.Background(), dir+"/own.pem", "b", a.Certificate(),
+	ring, err := pki.OpenKeyring(context.Background(), dir+"/own.pem", "b", a.Trust(),
 		pki.IssueFrom(a, pki.Subject{Name: "b", Node: "b", Role: pki.Node}, pki.NodeLife, nil), time.Now)
 	if err != nil {
 		t.Fatal(err)

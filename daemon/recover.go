@@ -171,7 +171,7 @@ func (d *Daemon) recoverAlone(now *membership) error {
 	}
 	d.at("recovering")
 	next := d.newMembership()
-	next.authority = now.authority
+	next.authority.Store(now.authority.Load())
 	if err := d.openNext(now, next); err != nil {
 		next.cancel()
 		return fmt.Errorf("the cluster is not recovered yet: start this node's daemon again, which goes on with it: %w", err)
@@ -180,7 +180,7 @@ func (d *Daemon) recoverAlone(now *membership) error {
 	d.meta.now.Store(next)
 	d.meta.coming.Store(nil)
 	now.raft.Wake()
-	d.log.WithField("authority", pki.FingerprintOf(next.authority.Certificate())).WithField("entered",
+	d.log.WithField("authority", pki.FingerprintOf(next.authority.Load().Certificate())).WithField("entered",
 		result.Entered).Warn("this node has recovered its cluster, and is its only member")
 	return nil
 }

@@ -74,7 +74,7 @@ func remotePeer(p pki.Peer) frontdoor.Peer {
 	}
 	uid, gid := tenancy.UserOf(tenant)
 	return frontdoor.Peer{UID: uid, GID: gid, Tenant: tenant, Subject: p.Name, Serial: p.Serial, Expires: p.Expires,
-		Role: p.Role}
+		Leaf: p.Leaf, Role: p.Role}
 }
 
 // checkSandbox refuses programs of other machines where nothing keeps a worker from the rest of this one.

@@ -457,14 +457,14 @@ func TestOnlyMembersGetObjects(t *testing.T) {
 		t.Fatal(err)
 	}
 	keyring, err := pki.OpenKeyring(t.Context(), filepath.Join(in.Dir, pki.ClientFile), "laptop",
-		a.meta.authority.Certificate(), nil, time.Now)
+		a.meta.authority.Load().authority.Load().Trust(), nil, time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
 	forged := a.meta.now.Load()
 	stranger := pki.Subject{Name: "x", Role: pki.Node, Node: object.NewID().String()}
 	other, err := pki.OpenKeyring(t.Context(), filepath.Join(t.TempDir(), pki.NodeFile), "x",
-		a.meta.authority.Certificate(), pki.IssueFrom(forged.authority, stranger, pki.NodeLife, nil), time.Now)
+		forged.authority.Load().Trust(), pki.IssueFrom(forged.authority.Load(), stranger, pki.NodeLife, nil), time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,13 +28,15 @@ type Authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 	now  func() time.Time
+
+	before, link *x509.Certificate // Trust.Before and Trust.Link
 }
 
 // OpenAuthority reads the authority in dir, which must exist, and makes one at the first start. now is the clock
 // (time.Now). Errors: ErrDamaged when the file is there but cannot be believed; it is then left as it is.
 func OpenAuthority(dir string, now func() time.Time) (*Authority, error) {
 	path := filepath.Join(dir, AuthorityFile)
-	cert, key, err := readPair(path,
+	cert, key, rest, err := readParts(path,
 		"restore it from a copy; or remove it and start once with --bootstrap-anyway: then a new authority is made, and every node and client has to join or log in again")
 	if errors.Is(err, fs.ErrNotExist) {
 		return newAuthority(path, now)
@@ -45,19 +47,27 @@ func OpenAuthority(dir string, now func() time.Time) (*Authority, error) {
 	if !cert.IsCA || cert.CheckSignatureFrom(cert) != nil {
 		return nil, damaged(path, "its certificate is not that of an authority", "restore it from a copy")
 	}
-	return &Authority{cert: cert, key: key, now: now}, nil
+	a := &Authority{cert: cert, key: key, now: now}
+	if fault := a.parseBefore(rest); fault != "" {
+		return nil, damaged(path, fault, "restore it from a copy")
+	}
+	return a, nil
 }
 
 func newAuthority(path string, now func() time.Time) (*Authority, error) {
-	key, err := NewKey()
+	a, err := makeAuthority(now)
 	if err != nil {
 		return nil, err
 	}
-	serial, err := newSerial()
+	return a, writeParts(path, a.cert, a.key, nil)
+}
+
+// certifyItself makes the certificate of an authority's key.
+func certifyItself(key *ecdsa.PrivateKey, at time.Time) (*x509.Certificate, error) {
+	serial, err := newSerial(Fingerprint{})
 	if err != nil {
 		return nil, err
 	}
-	at := now()
 	template := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: fmt.Sprintf("Tendril authority %x", serial.Bytes()[:4])},
 		NotBefore: at.Add(-clockAllowance), NotAfter: at.Add(AuthorityLife),
@@ -68,14 +78,7 @@ func newAuthority(path string, now func() time.Time) (*Authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		return nil, err
-	}
-	if err := writePair(path, cert, key); err != nil {
-		return nil, err
-	}
-	return &Authority{cert: cert, key: key, now: now}, nil
+	return x509.ParseCertificate(der)
 }
 
 // AuthorityOf makes the authority of its certificate and its key (PKCS #8, DER), as a node gets them that joins a
@@ -98,7 +101,7 @@ func (a *Authority) Key() ([]byte, error) { return x509.MarshalPKCS8PrivateKey(a
 
 // Save writes the authority into dir, where OpenAuthority finds it.
 func (a *Authority) Save(dir string) error {
-	return writePair(filepath.Join(dir, AuthorityFile), a.cert, a.key)
+	return writeParts(filepath.Join(dir, AuthorityFile), a.cert, a.key, a.appendBefore(nil))
 }
 
 // Certificate gives the authority's own certificate, which clients pin.
@@ -125,7 +128,7 @@ func (a *Authority) Issue(request []byte, s Subject, life time.Duration) (Issued
 	if err != nil {
 		return Issued{}, err
 	}
-	serial, err := newSerial()
+	serial, err := newSerial(FingerprintOf(a.cert))
 	if err != nil {
 		return Issued{}, err
 	}

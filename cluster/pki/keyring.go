@@ -29,13 +29,13 @@ type Issuer func(ctx context.Context, request []byte) (*x509.Certificate, error)
 // Keyring holds one certificate with its key, on disk (mode 0600) and in memory, and renews it in time: from two thirds
 // of its life on. Each certificate has a new key. Safe for concurrent use.
 type Keyring struct {
-	path      string // "": it is on no disk
-	authority *x509.Certificate
-	issue     Issuer
-	next      func(context.Context) (*x509.Certificate, crypto.PrivateKey, error) // of HeldKeyring; issue is nil
-	name      string
-	now       func() time.Time
-	current   atomic.Pointer[tls.Certificate]
+	path    string // "": it is on no disk
+	trust   atomic.Pointer[Trust]
+	issue   Issuer
+	next    func(context.Context) (*x509.Certificate, crypto.PrivateKey, error) // of HeldKeyring; issue is nil
+	name    string
+	now     func() time.Time
+	current atomic.Pointer[tls.Certificate]
 
 	mu sync.Mutex // one renewal at a time
 }
@@ -43,15 +43,16 @@ type Keyring struct {
 // OpenKeyring reads path (NodeFile or ClientFile in a state directory) and asks issue for a certificate where there is
 // none, or one of another authority, or one that is due. Errors: ErrDamaged when the file is there but cannot be
 // believed; what issue says.
-func OpenKeyring(ctx context.Context, path, name string, authority *x509.Certificate, issue Issuer,
+func OpenKeyring(ctx context.Context, path, name string, trust Trust, issue Issuer,
 	now func() time.Time) (*Keyring, error) {
 	if !filepath.IsAbs(path) {
 		return nil, fmt.Errorf("keyring %q is not an absolute path", path)
 	}
-	k := &Keyring{path: path, authority: authority, issue: issue, name: name, now: now}
+	k := &Keyring{path: path, issue: issue, name: name, now: now}
+	k.trust.Store(&trust)
 	cert, key, err := readPair(path, renewOut)
 	switch {
-	case err == nil && cert.CheckSignatureFrom(authority) == nil:
+	case err == nil && trust.Issuer(cert) != nil:
 		k.hold(cert, key)
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, err
@@ -66,16 +67,17 @@ func OpenKeyring(ctx context.Context, path, name string, authority *x509.Certifi
 
 // HeldKeyring makes a Keyring of a certificate and its key that are on no disk. What renews them is next: whoever has
 // given them gives others. Errors: ErrInvalid where they do not belong together, or are of another authority.
-func HeldKeyring(cert *x509.Certificate, private crypto.PrivateKey, authority *x509.Certificate,
+func HeldKeyring(cert *x509.Certificate, private crypto.PrivateKey, trust Trust,
 	next func(context.Context) (*x509.Certificate, crypto.PrivateKey, error), now func() time.Time) (*Keyring, error) {
-	k := &Keyring{authority: authority, next: next, name: cert.Subject.CommonName, now: now}
+	k := &Keyring{next: next, name: cert.Subject.CommonName, now: now}
+	k.trust.Store(&trust)
 	return k, k.take(cert, private)
 }
 
 // take holds a pair that somebody else has made.
 func (k *Keyring) take(cert *x509.Certificate, private crypto.PrivateKey) error {
 	key, ok := private.(*ecdsa.PrivateKey)
-	if !ok || !key.PublicKey.Equal(cert.PublicKey) || cert.CheckSignatureFrom(k.authority) != nil {
+	if !ok || !key.PublicKey.Equal(cert.PublicKey) || k.Trust().Issuer(cert) == nil {
 		return fmt.Errorf("%w: the certificate of %.60q is not that of its key, or of another authority",
 			object.ErrInvalid, cert.Subject.CommonName)
 	}
@@ -84,10 +86,42 @@ func (k *Keyring) take(cert *x509.Certificate, private crypto.PrivateKey) error 
 }
 
 func (k *Keyring) hold(cert *x509.Certificate, key *ecdsa.PrivateKey) {
-	k.current.Store(&tls.Certificate{Certificate: [][]byte{cert.Raw, k.authority.Raw}, PrivateKey: key, Leaf: cert})
+	k.current.Store(&tls.Certificate{Certificate: k.Trust().shown(cert), PrivateKey: key, Leaf: cert})
 }
 
-// Certificate gives the certificate to show, with the authority's behind it. It must not be altered.
+// Trust says which authority the certificate is of, or is to be of.
+func (k *Keyring) Trust() Trust { return *k.trust.Load() }
+
+// SetTrust changes it: the certificate stays, and is shown with what goes with the new one.
+func (k *Keyring) SetTrust(t Trust) {
+	k.trust.Store(&t)
+	for {
+		old := k.current.Load()
+		if old == nil {
+			return
+		}
+		next := &tls.Certificate{Certificate: t.shown(old.Leaf), PrivateKey: old.PrivateKey, Leaf: old.Leaf}
+		if k.current.CompareAndSwap(old, next) {
+			return
+		}
+	}
+}
+
+// Outdated reports whether the certificate is of another authority than the one that is to be.
+func (k *Keyring) Outdated() bool {
+	c := k.current.Load()
+	return c != nil && c.Leaf.CheckSignatureFrom(k.Trust().Authority) != nil
+}
+
+// Renew gets a new certificate now.
+func (k *Keyring) Renew(ctx context.Context) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.renew(ctx)
+}
+
+// Certificate gives the certificate to show, with that of the authority, and what else goes with it, behind it. It must
+// not be altered.
 func (k *Keyring) Certificate() *tls.Certificate { return k.current.Load() }
 
 // dueAt is when the current certificate is to be renewed.
@@ -139,7 +173,7 @@ func (k *Keyring) renew(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("renew %s: %w", k.path, err)
 	}
-	if err := cert.CheckSignatureFrom(k.authority); err != nil || !key.PublicKey.Equal(cert.PublicKey) {
+	if k.Trust().Issuer(cert) == nil || !key.PublicKey.Equal(cert.PublicKey) {
 		return fmt.Errorf("renew %s: what was issued is of another authority or for another key", k.path)
 	}
 	if k.path != "" {
@@ -164,7 +198,7 @@ func (k *Keyring) Reload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if cert.CheckSignatureFrom(k.authority) != nil || checkTimes(cert, k.now()) != nil || !k.sameSubject(cert) {
+	if k.Trust().Issuer(cert) == nil || checkTimes(cert, k.now()) != nil || !k.sameSubject(cert) {
 		return damaged(k.path,
 			"its certificate is of another authority, for somebody else, or out of its time", renewOut)
 	}

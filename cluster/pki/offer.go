@@ -78,8 +78,8 @@ func OpenOffer(raw []byte, known func(Fingerprint) bool, now time.Time) (Offer, 
 	if !known(print) {
 		return o, print, fmt.Errorf("%w: the other node's authority is %s, which is no peer of this node: tendril peer add HOST:PORT --ca %s", object.ErrPermission, print, print)
 	}
-	v := &Verifier{Authority: authority, Now: func() time.Time { return now }}
-	peer, err := v.Verify(leaf, true)
+	v := &Verifier{Trust: Trust{Authority: authority}, Now: func() time.Time { return now }}
+	peer, err := v.Verify([]*x509.Certificate{leaf}, true)
 	switch {
 	case err != nil:
 		return o, print, err

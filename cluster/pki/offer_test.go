@@ -24,7 +24,7 @@ func offering(t testing.TB, role Role, now func() time.Time) (*Authority, *tls.C
 	if role == Node {
 		s.Node = "b"
 	}
-	ring, err := OpenKeyring(context.Background(), dir+"/own.pem", "b", a.Certificate(),
+	ring, err := OpenKeyring(context.Background(), dir+"/own.pem", "b", a.Trust(),
 		IssueFrom(a, s, NodeLife, nil), now)
 	if err != nil {
 		t.Fatal(err)

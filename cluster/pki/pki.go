@@ -10,6 +10,9 @@
 // Client and worker meet with ephemeral keys and pin each other's fingerprint; no key of the authority or a node is in
 // a process that runs tenant code.
 //
+// An authority can be succeeded by another one without a stop (Succession): until that is finished both are believed,
+// and the old one vouches for the new one to those who know it alone.
+//
 // Trust: whoever reads the state directory is the cluster. Peers are trusted as far as their certificate's role goes;
 // of a certificate request only the public key is taken.
 //
@@ -100,12 +103,16 @@ func SerialOf(c *x509.Certificate) (s Serial, err error) {
 	return s, nil
 }
 
-func newSerial() (*big.Int, error) {
+// newSerial draws a number for a certificate of the authority with this fingerprint, whose mark it has.
+func newSerial(authority Fingerprint) (*big.Int, error) {
 	var b [16]byte
 	if _, err := rand.Read(b[:]); err != nil {
 		return nil, err
 	}
 	b[0] = b[0]&0x7F | 0x40 // positive, and always 127 bits
+	if authority != (Fingerprint{}) {
+		copy(b[issuedMark:issuedMark+issuedBytes], authority[:])
+	}
 	return new(big.Int).SetBytes(b[:]), nil
 }
 

@@ -47,7 +47,7 @@ func authority(t testing.TB, c *clock) (*Authority, string) {
 
 func keyring(t testing.TB, a *Authority, c *clock, s Subject, life time.Duration) *Keyring {
 	t.Helper()
-	k, err := OpenKeyring(context.Background(), filepath.Join(t.TempDir(), "x.pem"), s.Name, a.Certificate(),
+	k, err := OpenKeyring(context.Background(), filepath.Join(t.TempDir(), "x.pem"), s.Name, a.Trust(),
 		IssueFrom(a, s, life, nil), c.now)
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +163,7 @@ func TestDamagedFilesAreRefused(t *testing.T) {
 
 func mustParse(t *testing.T, raw []byte) *x509.Certificate {
 	t.Helper()
-	cert, _, fault := parsePair(raw)
+	cert, _, _, fault := parsePair(raw)
 	if fault != "" {
 		t.Fatal(fault)
 	}
@@ -263,7 +263,7 @@ func TestMutualTLS(t *testing.T) {
 	a, _ := authority(t, c)
 	server, client := keyring(t, a, c, nodeSubject, NodeLife), keyring(t, a, c, userSubject, ClientLife)
 	var revoked Serial
-	v := &Verifier{Authority: a.Certificate(), Now: c.now, Revoked: func(s Serial) bool { return s == revoked }}
+	v := &Verifier{Trust: a.Trust(), Now: c.now, Revoked: func(s Serial) bool { return s == revoked }}
 	cs, errS, errC := handshake(t, ServerConfig(server.Certificate, v), ClientConfig(client.Certificate, v))
 	if errS != nil || errC != nil || cs.Version != tls.VersionTLS13 || cs.NegotiatedProtocol != Protocol {
 		t.Fatal(errS, errC, cs.Version)
@@ -302,7 +302,7 @@ func TestWhoIsRefused(t *testing.T) {
 	c := newClock()
 	a, _ := authority(t, c)
 	b, _ := authority(t, c)
-	v := &Verifier{Authority: a.Certificate(), Now: c.now}
+	v := &Verifier{Trust: a.Trust(), Now: c.now}
 	server, client := keyring(t, a, c, nodeSubject, NodeLife), keyring(t, a, c, userSubject, ClientLife)
 	impostor := keyring(t, a, c, userSubject, ClientLife)
 	foreign := keyring(t, b, c, nodeSubject, NodeLife)
@@ -351,8 +351,8 @@ func TestClocks(t *testing.T) {
 		{c.at.Add(-time.Hour), []string{"2026-11-01T11:50:00Z", "2026-11-01T11:00:00Z", "clocks"}},
 		{c.at.Add(2 * time.Hour), []string{"2026-11-01T13:00:00Z", "2026-11-01T14:00:00Z", "expired"}},
 	} {
-		v := &Verifier{Authority: a.Certificate(), Now: func() time.Time { return x.now }}
-		_, err := v.Verify(leaf, false)
+		v := &Verifier{Trust: a.Trust(), Now: func() time.Time { return x.now }}
+		_, err := v.Verify([]*x509.Certificate{leaf}, false)
 		for _, want := range x.want {
 			if !errors.Is(err, object.ErrPermission) || !strings.Contains(err.Error(), want) {
 				t.Errorf("%q is missing in %v", want, err)
@@ -365,12 +365,12 @@ func TestJoin(t *testing.T) {
 	c := newClock()
 	a, _ := authority(t, c)
 	b, _ := authority(t, c)
-	v := &Verifier{Authority: a.Certificate(), Now: c.now}
+	v := &Verifier{Trust: a.Trust(), Now: c.now}
 	server := keyring(t, a, c, nodeSubject, NodeLife)
 	tok, _ := a.NewToken()
 	var learned *x509.Certificate
 	cs, errS, errC := handshake(t, ServerConfig(server.Certificate, v),
-		JoinConfig(tok, c.now, func(x *x509.Certificate) { learned = x }))
+		JoinConfig(tok, c.now, func(x Trust) { learned = x.Authority }))
 	if errS != nil || errC != nil || learned == nil || !learned.Equal(a.Certificate()) {
 		t.Fatal(errS, errC, learned)
 	}
@@ -380,7 +380,7 @@ func TestJoin(t *testing.T) {
 	learned = nil
 	wrong, _ := b.NewToken()
 	_, _, errC = handshake(t, ServerConfig(server.Certificate, v),
-		JoinConfig(wrong, c.now, func(x *x509.Certificate) { learned = x }))
+		JoinConfig(wrong, c.now, func(x Trust) { learned = x.Authority }))
 	if !errors.Is(errC, object.ErrPermission) || !strings.Contains(errC.Error(), "another authority than the token") ||
 		learned != nil {
 		t.Error(errC, learned)
@@ -390,7 +390,7 @@ func TestJoin(t *testing.T) {
 	mixed := *fake.Certificate()
 	mixed.Certificate = [][]byte{mixed.Certificate[0], a.Certificate().Raw}
 	_, _, errC = handshake(t, ServerConfig(func() *tls.Certificate { return &mixed }, v),
-		JoinConfig(tok, c.now, func(x *x509.Certificate) { learned = x }))
+		JoinConfig(tok, c.now, func(x Trust) { learned = x.Authority }))
 	if !errors.Is(errC, object.ErrPermission) || learned != nil {
 		t.Error(errC, learned)
 	}
@@ -413,7 +413,7 @@ func TestHeldKeyring(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := func(context.Context) (*x509.Certificate, crypto.PrivateKey, error) { asked++; return pair(from) }
-	k, err := HeldKeyring(cert, key, a.Certificate(), next, c.now)
+	k, err := HeldKeyring(cert, key, a.Trust(), next, c.now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -443,7 +443,7 @@ func TestRenewal(t *testing.T) {
 			func(context.Context, Issued) error { issued++; return nil })(ctx, request)
 	}
 	open := func() (*Keyring, error) {
-		return OpenKeyring(context.Background(), path, "server", a.Certificate(), issue, c.now)
+		return OpenKeyring(context.Background(), path, "server", a.Trust(), issue, c.now)
 	}
 	k, err := open()
 	if err != nil || issued != 1 {
@@ -519,7 +519,7 @@ func FuzzParsePair(f *testing.F) {
 	f.Add(raw)
 	f.Add(raw[:len(raw)/2])
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		if cert, key, fault := parsePair(raw); fault == "" && !key.PublicKey.Equal(cert.PublicKey) {
+		if cert, key, _, fault := parsePair(raw); fault == "" && !key.PublicKey.Equal(cert.PublicKey) {
 			t.Fatal("a key that is not the certificate's")
 		}
 	})

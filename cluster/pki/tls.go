@@ -26,29 +26,36 @@ type Peer struct {
 	Subject
 	Serial  Serial
 	Expires time.Time
+	Leaf    *x509.Certificate
 }
 
 // Verifier says whose certificates are believed. Immutable; Revoked must be safe for concurrent use.
 type Verifier struct {
-	Authority *x509.Certificate
-	Now       func() time.Time
-	Revoked   func(Serial) bool // nil = nobody's is
+	Trust
+	Now     func() time.Time
+	Revoked func(Serial) bool // nil = nobody's is
 }
 
-// Verify checks a certificate that a peer has proven to own. server says that the peer answered as a server: it must
-// then be a node. Errors: ErrPermission, with the two authorities or the two times.
-func (v *Verifier) Verify(leaf *x509.Certificate, server bool) (Peer, error) {
+// Verify checks a certificate that a peer has proven to own, the first of those that it has shown. The others may prove
+// that its authority succeeds one that is believed. server says that the peer answered as a server: it must then be a
+// node. Errors: ErrPermission, with the two authorities or the two times.
+func (v *Verifier) Verify(shown []*x509.Certificate, server bool) (Peer, error) {
+	leaf := shown[0]
 	deny := func(format string, args ...any) (Peer, error) {
 		return Peer{}, fmt.Errorf("%w: "+format, append([]any{object.ErrPermission}, args...)...)
 	}
-	if err := leaf.CheckSignatureFrom(v.Authority); err != nil {
+	issuer := v.Learn(shown).Issuer(leaf)
+	if issuer == nil {
+		issuer = v.Issuer(leaf)
+	}
+	if issuer == nil {
 		return deny("the certificate of %.60q was issued by %.60q, another authority than %.60q: is it the right cluster? log in to it or join it", leaf.Subject.CommonName, leaf.Issuer.CommonName, v.Authority.Subject.CommonName)
 	}
 	if err := checkTimes(leaf, v.Now()); err != nil {
 		return Peer{}, err
 	}
 	roots := x509.NewCertPool()
-	roots.AddCert(v.Authority)
+	roots.AddCert(issuer)
 	usage := x509.ExtKeyUsageClientAuth
 	if server {
 		usage = x509.ExtKeyUsageServerAuth
@@ -68,7 +75,7 @@ func (v *Verifier) Verify(leaf *x509.Certificate, server bool) (Peer, error) {
 	if v.Revoked != nil && v.Revoked(serial) {
 		return deny("the certificate %s of %.60q was revoked: log in again with a new token", serial, subject.Name)
 	}
-	return Peer{subject, serial, leaf.NotAfter}, nil
+	return Peer{subject, serial, leaf.NotAfter, leaf}, nil
 }
 
 // checkTimes names both times when a certificate is not valid now.
@@ -106,9 +113,9 @@ func ServerConfig(own func() *tls.Certificate, v *Verifier) *tls.Config {
 	mutual.NextProtos = []string{Protocol, ProtocolRaft}
 	mutual.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return own(), nil }
 	mutual.VerifyConnection = func(cs tls.ConnectionState) error {
-		leaf, err := leafOf(cs)
+		_, err := leafOf(cs)
 		if err == nil {
-			_, err = v.Verify(leaf, false)
+			_, err = v.Verify(cs.PeerCertificates, false)
 		}
 		return err
 	}
@@ -130,11 +137,10 @@ func ClientConfig(own func() *tls.Certificate, v *Verifier) *tls.Config {
 	c.NextProtos = []string{Protocol}
 	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own(), nil }
 	c.VerifyConnection = func(cs tls.ConnectionState) error {
-		leaf, err := leafOf(cs)
-		if err != nil {
+		if _, err := leafOf(cs); err != nil {
 			return err
 		}
-		peer, err := v.Verify(leaf, true)
+		peer, err := v.Verify(cs.PeerCertificates, true)
 		if err == nil && peer.Role != Node {
 			err = fmt.Errorf("%w: %.60q answers as a server but is not a node", object.ErrPermission, peer.Name)
 		}
@@ -165,7 +171,7 @@ func NodeConfig(own func() *tls.Certificate, v *Verifier, node, protocol string)
 // JoinConfig is for a side that has a token and no certificate yet. The server must show an authority whose key the
 // token names, and a node's certificate of it. learned is called with that authority, which is to be pinned from then
 // on, before the handshake ends.
-func JoinConfig(t Token, now func() time.Time, learned func(*x509.Certificate)) *tls.Config {
+func JoinConfig(t Token, now func() time.Time, learned func(Trust)) *tls.Config {
 	c := base()
 	c.NextProtos = []string{ProtocolJoin}
 	c.VerifyConnection = func(cs tls.ConnectionState) error {
@@ -178,13 +184,14 @@ func JoinConfig(t Token, now func() time.Time, learned func(*x509.Certificate)) 
 		if i < 0 {
 			return fmt.Errorf("%w: the server %.60q has another authority than the token: check the address, and that the token is of this cluster. Nothing was sent", object.ErrPermission, leaf.Subject.CommonName)
 		}
-		v := &Verifier{Authority: cs.PeerCertificates[i], Now: now}
-		peer, err := v.Verify(leaf, true)
+		v := &Verifier{Trust: Trust{Authority: cs.PeerCertificates[i]}, Now: now}
+		v.Trust = v.Learn(cs.PeerCertificates)
+		peer, err := v.Verify(cs.PeerCertificates, true)
 		if err == nil && peer.Role != Node {
 			err = fmt.Errorf("%w: %.60q answers as a server but is not a node", object.ErrPermission, peer.Name)
 		}
 		if err == nil {
-			learned(v.Authority)
+			learned(v.Trust)
 		}
 		return err
 	}
@@ -205,7 +212,7 @@ func PeerOf(cs tls.ConnectionState) (peer Peer, ok bool, err error) {
 		return Peer{}, false, err
 	}
 	peer.Serial, err = SerialOf(leaf)
-	peer.Expires = leaf.NotAfter
+	peer.Expires, peer.Leaf = leaf.NotAfter, leaf
 	return peer, err == nil, err
 }
 

@@ -2,6 +2,7 @@ package frontdoor
 
 import (
 	"context"
+	"crypto/x509"
 	"net"
 	"os"
 	"time"
@@ -26,8 +27,9 @@ type Peer struct {
 	Subject string     // name in the certificate
 	Serial  pki.Serial // of the certificate
 	Expires time.Time  // that, too
-	Role    pki.Role   // User for local peers
-	Admin   bool       // may make and revoke tokens
+	Leaf    *x509.Certificate
+	Role    pki.Role // User for local peers
+	Admin   bool     // may make and revoke tokens
 }
 
 // Worker is a worker as its client needs it. Whoever receives the struct owns both files and closes them.
@@ -147,6 +149,9 @@ type Nodes interface {
 	// RecoverCluster makes this node a cluster of one of what it knows, or says what would be lost. It gives what
 	// became of it, as JSON.
 	RecoverCluster(m wire.RecoverClusterRequest) ([]byte, error)
+	// RotateAuthority begins a rotation of the cluster's authority, says how far one is, or finishes it. It gives that
+	// as JSON.
+	RotateAuthority(p Peer, m wire.RotateAuthorityRequest) ([]byte, error)
 	// BackupCluster gives the metadata and the authority with its key, as JSON.
 	BackupCluster() ([]byte, error)
 	// Access gives p what it needs to come in at the cluster's other nodes. It may take seconds.

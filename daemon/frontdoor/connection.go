@@ -2,6 +2,7 @@ package frontdoor
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -75,6 +76,7 @@ type connection struct {
 	// of the peer: the one of its handshake, or what renewed that; expires is zero where there is none, or no more
 	certificate struct {
 		serial  pki.Serial
+		leaf    *x509.Certificate
 		expires time.Time
 	}
 	expiry *time.Timer // nil: the peer has no certificate, or it is not looked at yet
@@ -98,7 +100,7 @@ type connection struct {
 
 func newConnection(s *Server, link transport, peer Peer) *connection {
 	c := &connection{srv: s, link: link, peer: peer, departed: make(chan struct{})}
-	c.certificate.serial, c.certificate.expires = peer.Serial, peer.Expires
+	c.certificate.serial, c.certificate.expires, c.certificate.leaf = peer.Serial, peer.Expires, peer.Leaf
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	link.Admit(c.admit, func(n int) { c.store.UnchargeRequest(uint64(n)) })
 	return c

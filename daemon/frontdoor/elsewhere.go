@@ -194,7 +194,8 @@ func (s *Server) endAskersIf(which func(Peer) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, n := range s.askers {
-		if which(Peer{Subject: n.peer.Name, Serial: n.peer.Serial, Role: n.peer.Role, Tenant: "node:" + n.peer.Node}) {
+		if which(Peer{Subject: n.peer.Name, Serial: n.peer.Serial, Role: n.peer.Role, Tenant: "node:" + n.peer.Node,
+			Leaf: n.peer.Leaf}) {
 			n.end()
 		}
 	}

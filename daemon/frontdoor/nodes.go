@@ -79,6 +79,12 @@ func (c *connection) recoverCluster(f *ipc.Frame, m wire.RecoverClusterRequest) 
 	return c.forNodes(f, 0, func(nodes Nodes) (ipc.Payload, error) { return longOf(nodes.RecoverCluster(m)) })
 }
 
+func (c *connection) rotateAuthority(f *ipc.Frame, m wire.RotateAuthorityRequest) error {
+	return c.forNodes(f, 0, func(nodes Nodes) (ipc.Payload, error) {
+		return longOf(nodes.RotateAuthority(c.peerNow(), m))
+	})
+}
+
 func (c *connection) backupCluster(f *ipc.Frame, _ none) error {
 	return c.forNodes(f, 0, func(nodes Nodes) (ipc.Payload, error) { return longOf(nodes.BackupCluster()) })
 }

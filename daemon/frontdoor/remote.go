@@ -347,6 +347,6 @@ func (c *connection) peerNow() Peer {
 // peerLocked is peerNow for who holds stateMu.
 func (c *connection) peerLocked() Peer {
 	p := c.peer
-	p.Serial, p.Expires = c.certificate.serial, c.certificate.expires
+	p.Serial, p.Expires, p.Leaf = c.certificate.serial, c.certificate.expires, c.certificate.leaf
 	return p
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/ecdsa"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -104,7 +103,7 @@ func openFar(t testing.TB, change ...func(*Options)) *farDoor {
 		t.Fatal(err)
 	}
 	node := pki.IssueFrom(authority, pki.Subject{Name: "node", Role: pki.Node, Node: "1"}, time.Hour, nil)
-	ring, err := pki.OpenKeyring(t.Context(), filepath.Join(dir, pki.NodeFile), "node", authority.Certificate(),
+	ring, err := pki.OpenKeyring(t.Context(), filepath.Join(dir, pki.NodeFile), "node", authority.Trust(),
 		node, time.Now)
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +113,7 @@ func openFar(t testing.TB, change ...func(*Options)) *farDoor {
 		t.Fatal(err)
 	}
 	far := &farDoor{cluster: &fakeCluster{authority: authority, token: token}}
-	verifier := &pki.Verifier{Authority: authority.Certificate(), Now: time.Now,
+	verifier := &pki.Verifier{Trust: authority.Trust(), Now: time.Now,
 		Revoked: func(s pki.Serial) bool { _, is := far.revoked.Load(s); return is }}
 	far.door = open(t, func(o *Options) {
 		o.Cluster, o.TLS = far.cluster, pki.ServerConfig(ring.Certificate, verifier)
@@ -180,7 +179,7 @@ func (d *farDoor) enter(t testing.TB, own *tls.Certificate) (*ipc.Remote, error)
 	t.Helper()
 	s := d.knock(t)
 	config := pki.ClientConfig(func() *tls.Certificate { return own },
-		&pki.Verifier{Authority: d.cluster.authority.Certificate(), Now: time.Now})
+		&pki.Verifier{Trust: d.cluster.authority.Trust(), Now: time.Now})
 	secure := tls.Client(s, config)
 	if err := secure.Handshake(); err != nil {
 		return nil, err
@@ -380,7 +379,7 @@ func TestStrangersHearNothingOfTheInside(t *testing.T) {
 func (d *farDoor) join(t testing.TB, token pki.Token) (*ipc.Remote, error) {
 	t.Helper()
 	s := d.knock(t)
-	secure := tls.Client(s, pki.JoinConfig(token, time.Now, func(*x509.Certificate) {}))
+	secure := tls.Client(s, pki.JoinConfig(token, time.Now, func(pki.Trust) {}))
 	if err := secure.Handshake(); err != nil {
 		return nil, err
 	}

@@ -1722,6 +1722,23 @@ func (m *RevokeTokenRequest) Decode(b []byte) error {
 	return r.End(object.ErrProtocol, "RevokeTokenRequest")
 }
 
+// Append appends the payload: bool finish anyway.
+func (m *RotateAuthorityRequest) Append(b []byte) []byte {
+	b = append(b, field.Bit(m.Finish))
+	b = append(b, field.Bit(m.Anyway))
+	return b
+}
+
+// Decode reads a whole payload.
+func (m *RotateAuthorityRequest) Decode(b []byte) error {
+	r := field.Read(b)
+	if p := r.Take(2, "finish to anyway"); p != nil {
+		m.Finish = r.Bool(uint32(p[0]), "finish")
+		m.Anyway = r.Bool(uint32(p[1]), "anyway")
+	}
+	return r.End(object.ErrProtocol, "RotateAuthorityRequest")
+}
+
 // Append appends the payload: str16 from.
 func (m *ScrubRequest) Append(b []byte) []byte {
 	b = field.AppendText(b, m.From)
@@ -2279,6 +2296,7 @@ var typeNames = map[Type]string{
 	LogEnd:             "LogEnd",
 	RecoverCluster:     "RecoverCluster",
 	BackupCluster:      "BackupCluster",
+	RotateAuthority:    "RotateAuthority",
 	Place:              "Place",
 	Replicate:          "Replicate",
 	Access:             "Access",

@@ -115,6 +115,14 @@ type RecoverClusterRequest struct {
 	Do bool // without it the answer says what would be lost, and nothing is done
 }
 
+// RotateAuthorityRequest begins a rotation of the cluster's authority, says how far one is, or finishes it.
+//
+//wire:payload RotateAuthority
+type RotateAuthorityRequest struct {
+	Finish bool
+	Anyway bool // also where nodes or clients have certificates of the old one alone
+}
+
 // AccessReply is what a program needs to come in at the other nodes of its daemon's cluster. A program of the daemon's
 // machine gets a certificate with its key; one of another machine has its own.
 //

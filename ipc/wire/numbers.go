@@ -112,6 +112,7 @@ const (
 	LogEnd           Type = 178 // nothing → u64 term index
 	RecoverCluster   Type = 179 // bool do
 	BackupCluster    Type = 180
+	RotateAuthority  Type = 181 // bool finish anyway
 	Place            Type = 185 // 16 bytes id, str16 name policy
 	Replicate        Type = 186 // 16 bytes id, str16 name, u16 wanted, str16 to from, bool move
 	Access           Type = 190 // nothing → 16 bytes node, bytes32 authority certificate key, u16 × (16 bytes …

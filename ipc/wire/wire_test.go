@@ -128,6 +128,7 @@ func messages() []message {
 		&AccessReply{Node: id, Authority: []byte("ca"), Certificate: []byte("der"), Key: []byte("key"),
 			Nodes: []NodeAddresses{{Node: id, Name: "b", Addresses: "b:7433"}}},
 		&RecoverClusterRequest{Do: true},
+		&RotateAuthorityRequest{Finish: true, Anyway: true},
 		&ListPageRequest{ListWhereRequest: ListWhereRequest{Prefix: "p", All: true,
 			Labels: map[string]string{"k": "v"}}, Limit: 7, Cursor: "c"},
 		&PageRequest{Prefix: "p", Limit: 7, Cursor: "c"},

@@ -30,7 +30,7 @@ func (c *cli) clusterVerb() *cobra.Command {
 		GroupID: "node",
 	}
 	cmd.AddCommand(c.clusterJoinVerb(), c.clusterLeaveVerb(), c.clusterRemoveVerb(), c.clusterRecoverVerb(),
-		c.clusterBackupVerb(), c.clusterRestoreVerb(), c.clusterStatusVerb())
+		c.clusterBackupVerb(), c.clusterRestoreVerb(), c.clusterRotateVerb(), c.clusterStatusVerb())
 	return cmd
 }
 

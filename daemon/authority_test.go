@@ -1,0 +1,155 @@
+package daemon
+
+import (
+	"encoding/json"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"tendril/client"
+	"tendril/store/object"
+	"tendril/tools/e2e/await"
+)
+
+// rotate asks for a step of a rotation.
+func rotate(t *testing.T, conn *client.Conn, finish, anyway bool) (s RotateStatus, err error) {
+	t.Helper()
+	raw, err := conn.RotateAuthority(finish, anyway)
+	if err == nil {
+		err = json.Unmarshal(raw, &s)
+	}
+	return s, err
+}
+
+// TestAuthorityIsRotated: a cluster gets another authority while a client works. Nobody is disconnected; at the end
+// what the old one has signed is of no use.
+func TestAuthorityIsRotated(t *testing.T) {
+	t.Setenv("TENDRIL_CREDENTIALS", t.TempDir())
+	w := newNetwork(t)
+	x := w.cluster(3)
+	a, b := x.all[0], x.all[1]
+	before := a.meta.authority.Certificate()
+	old := a.meta.now.Load().authority.Load()
+	tokens := map[string]string{}
+	for _, name := range []string{"runs", "idle", "never seen again"} {
+		tokens[name] = newToken(t, x.conns[0], client.TokenOptions{})
+	}
+	if _, err := client.Login(a.address(), tokens["runs"], "runs"); err != nil {
+		t.Fatal(err)
+	}
+	runs, err := client.DialServer(a.address(), client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer runs.Close()
+	if _, err := client.Login(b.address(), tokens["idle"], "idle"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := rotate(t, x.conns[0], true, false); !errors.Is(err, object.ErrInvalid) {
+		t.Errorf("an end without a beginning: %v", err)
+	}
+
+	if _, err := rotate(t, x.conns[1], false, false); err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "all nodes have followed", func() bool {
+		s, err := rotate(t, x.conns[2], false, false)
+		return err == nil && len(s.Waiting) == 0
+	})
+	for i, d := range x.all {
+		if d.meta.authority.Certificate().Equal(before) || d.meta.now.Load().keyring.Outdated() {
+			t.Errorf("node %d has a certificate of the old authority", i)
+		}
+	}
+	if _, err := runs.Devices(); err != nil {
+		t.Errorf("who is connected: %v", err)
+	}
+	s, err := rotate(t, x.conns[0], true, false)
+	if !errors.Is(err, object.ErrBusy) || !strings.Contains(err.Error(), "idle, runs have") {
+		t.Errorf("an end that clients have not followed to: %+v, %v", s, err)
+	}
+	if err := runs.Renew(); err != nil { // as it does every ten minutes
+		t.Fatal(err)
+	}
+	again, err := client.DialServer(b.address(), client.Options{}) // knows the old authority alone
+	if err != nil {
+		t.Fatalf("who comes back: %v", err)
+	}
+	again.Close()
+	if _, err := client.Login(x.all[2].address(), newToken(t, x.conns[2], client.TokenOptions{}), "new"); err != nil {
+		t.Errorf("a token of the new authority: %v", err)
+	}
+	if s, err = rotate(t, x.conns[0], false, false); err != nil || len(s.Clients) > 0 {
+		t.Errorf("who has not followed: %+v, %v", s, err)
+	}
+	x.ns.end(x.all[2]) // a node that has followed may be away at the end
+	if s, err = rotate(t, x.conns[0], true, false); err != nil || !s.Finished {
+		t.Fatalf("the end: %+v, %v", s, err)
+	}
+	await.Until(t, "the old authority is believed no more", func() bool {
+		return a.verifier().Before == nil && b.verifier().Before == nil
+	})
+	if _, err := runs.Devices(); err != nil {
+		t.Errorf("who is connected: %v", err)
+	}
+	if again, err = client.DialServer(b.address(), client.Options{}); err != nil {
+		t.Fatalf("who comes back at the end: %v", err)
+	}
+	again.Close()
+	if _, err := client.Login(b.address(), tokens["never seen again"], "late"); !errors.Is(err, object.ErrPermission) {
+		t.Errorf("a token of the old authority: %v", err)
+	}
+	gone := certificateOfNode(t, old, "gone", x.all[1].meta.node) // whoever has the old key can make that
+	if err := strangerSpeaksRaft(t, a.address(), gone, a.meta.now.Load()); err == nil {
+		t.Error("a node that has the old key comes in")
+	}
+	c := x.ns.startWith(x.all[2].cfg, func(d *Daemon) { d.dialNode, d.voteTime = w.dial(2), w.voteTime })
+	await.Until(t, "the node that was away comes in, and has finished", func() bool {
+		return clusterInfo(t, c).Entered && c.verifier().Before == nil
+	})
+	if s, err = rotate(t, x.conns[0], false, false); err != nil || s.Finished {
+		t.Errorf("the next rotation: %+v, %v", s, err)
+	}
+	await.Until(t, "all nodes have followed again", func() bool {
+		s, err := rotate(t, x.conns[1], false, false)
+		return err == nil && len(s.Waiting) == 0
+	})
+}
+
+// TestRaftsConnectionsEndWithTheirCertificate: raft's connection to a node ends when that node's certificate expires.
+func TestRaftsConnectionsEndWithTheirCertificate(t *testing.T) {
+	w := newNetwork(t)
+	x := w.cluster(2)
+	a, b := x.all[0].meta.now.Load(), x.all[1].meta.now.Load()
+	secure, _, err := b.links.connect(t.Context(), a.node, kindRaft)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list raftConns
+	expires := a.keyring.Certificate().Leaf.NotAfter
+	later, err := list.add(secure, expires.Add(-time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer later.Close()
+	other, _, err := b.links.connect(t.Context(), a.node, kindRaft)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now, err := list.add(other, expires)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer now.Close()
+	if _, err := now.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the certificate has expired, and the connection ends with %v", err)
+	}
+	if _, err := later.Write([]byte{1, 0x80}); err != nil { // as strangerSpeaksRaft does
+		t.Error(err)
+	}
+	if _, err := later.Read(make([]byte, 1)); err != nil {
+		t.Errorf("the certificate is good for an hour, and the connection ends with %v", err)
+	}
+}
