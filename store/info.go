@@ -258,8 +258,8 @@ type Status struct {
 	UsedBytes          uint64 `json:"used_bytes"`    // what creators asked for
 	WarmBytes          uint64 `json:"warm_bytes"`    // populated, for whom comes next
 	IdleBytes          uint64 `json:"idle_bytes"`    // empty, kept for their writers
-	// of no use, but some connection, or a process whose connection has ended just now, has not let go, or on its way
-	// to disk
+	// of no use, but given up just now, or by a process whose connection has ended just now, so that its users may
+	// still be unmapping it; or on its way to disk
 	LeavingBytes uint64 `json:"leaving_bytes"`
 	// TenantLeavingBytes is how much of that is charged to the tenant that asks; nil: whoever asks is none.
 	TenantLeavingBytes *uint64 `json:"tenant_leaving_bytes,omitempty"`
@@ -345,12 +345,8 @@ func (s *Store) Status() Status {
 			st.HugeBytes += g.bytes
 		}
 		switch {
-		case g.mem == nil && len(g.seen) == 0: // KeptBytes, and what a process that ended just now still has
-			if time.Since(g.ended) < leavingTime {
-				leaving(g)
-			}
-		case g.mem == nil: // who has not unmapped it by then may never do so
-			if time.Since(g.left) < leavingTime {
+		case g.mem == nil: // who has not unmapped it by then may never do so, and it is KeptBytes alone
+			if time.Since(g.left) < leavingTime || len(g.seen) == 0 && time.Since(g.ended) < leavingTime {
 				leaving(g)
 			}
 		case g.evicting:

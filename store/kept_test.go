@@ -81,7 +81,7 @@ func TestForgottenAndKept(t *testing.T) {
 			}
 			st := s.Status()
 			want := uint64(len(ends) * size)
-			if len(st.Tenants) != 2 || st.Tenants[0].KeptBytes != want || st.KeptBytes != want || st.LeavingBytes != 0 {
+			if len(st.Tenants) != 2 || st.Tenants[0].KeptBytes != want || st.KeptBytes != want {
 				t.Errorf("status of what %d are kept: %+v", len(ends), st)
 			}
 			_, err := c.Create(Spec{SizeBytes: size, Own: true})
@@ -337,7 +337,7 @@ func TestLeavingIsATenantsOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	closeHandle(h)
+	mapHandle(t, h, false)
 	if err := errors.Join(hostile.Release(id), keeper.Release(id)); err != nil { // and nobody says Forget
 		t.Fatal(err)
 	}
@@ -353,6 +353,14 @@ func TestLeavingIsATenantsOwn(t *testing.T) {
 				t.Errorf("%d bytes of %s leave, want %d", x.LeavingBytes, x.Name, want[x.Name])
 			}
 		}
+	}
+	// a client says Forget before it unmaps: others go on waiting
+	if err := errors.Join(hostile.Forget(h.Ref.Segment), keeper.Forget(h.Ref.Segment)); err != nil {
+		t.Fatal(err)
+	}
+	if st := s.Status(); st.LeavingBytes != 1<<20 || st.KeptBytes != 1<<20 {
+		t.Errorf("all have said Forget, and one has it mapped: %d bytes leave, %d are kept", st.LeavingBytes,
+			st.KeptBytes)
 	}
 	// who has kept it for so long may keep it for ever: nobody waits for it any more
 	s.mu.Lock()
