@@ -44,7 +44,7 @@ type statePart struct {
 }
 
 var stateParts = []statePart{
-	{cluster.IdentityFile, "the node's identity", "the cluster knows this node no more", true},
+	{cluster.IdentityFile, "the node's identity", "this node is no longer a member of the cluster", true},
 	{pki.AuthorityFile, "the authority's key", "every node and client has to join or log in again", true},
 	{pki.NodeFile, "the node's certificate", "", false}, // it may be removed, to get another
 	{raftFolder, "the log of the cluster's metadata",

@@ -268,7 +268,7 @@ func (d *Daemon) move(next *membership, leave func(now *membership) (republish, 
 // openNext ends the part in the old cluster and opens that in the new one.
 func (d *Daemon) openNext(now, next *membership) error {
 	if err := now.close(); err != nil {
-		d.log.WithError(err).Warn("the metadata of the cluster that the node leaves did not close well")
+		d.log.WithError(err).Warn("closing the metadata of the cluster that the node leaves failed")
 	}
 	d.at("closed")
 	if err := completeMove(d.cfg.StateDir, d.at); err != nil {
@@ -390,7 +390,7 @@ func (d *Daemon) republishLate(m *membership) {
 		if err == nil || m.ctx.Err() != nil {
 			return
 		}
-		d.log.WithError(err).Warn("what was published in the cluster before is not all in this one yet; trying again")
+		d.log.WithError(err).Warn("not everything that was published in the old cluster is published in this one yet; trying again")
 		m.pause(enterAgain)
 	}
 }

@@ -553,7 +553,7 @@ func (d *Daemon) endLeasesOfSilent() {
 	ctx, cancel := context.WithTimeout(m.ctx, proposeTime)
 	defer cancel()
 	if err := m.raft.Read(ctx, func(*fsm.State) {}); err != nil {
-		d.log.WithError(err).Debug("this node does not lead any more: it ends no other's leases")
+		d.log.WithError(err).Debug("this node is no longer the leader: it ends no leases of other nodes")
 		return
 	}
 	if err := d.passGate(ctx); err != nil {

@@ -295,7 +295,7 @@ func (d *Daemon) putNode(m *membership) error {
 		return err
 	}
 	if err := m.raft.Await(ctx, index); err != nil {
-		return fmt.Errorf("%w: the cluster knows of this node, which has not heard from it yet: %w", object.ErrTimeout, err)
+		return fmt.Errorf("%w: the cluster has admitted this node, but the node has not heard from it yet: %w", object.ErrTimeout, err)
 	}
 	return nil
 }
@@ -330,7 +330,7 @@ func (d *Daemon) syncTenants(m *membership) error {
 				continue
 			}
 			if !alone {
-				d.log.WithField("tenant", t.Name).Warn("another node of the cluster defines this tenant otherwise: " +
+				d.log.WithField("tenant", t.Name).Warn("another node of the cluster defines this tenant differently: " +
 					"the cluster keeps the first definition; make the configurations equal")
 				continue
 			}

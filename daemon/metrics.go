@@ -87,35 +87,35 @@ func storeMetrics(st store.Status) []inspect.Metric {
 		return gauge("tendril_store_"+name, help, float64(n))
 	}
 	return []inspect.Metric{
-		bytes("capacity_bytes", "What the store may hold.", st.CapacityBytes),
-		bytes("charged_bytes", "What is charged of it: segments and table.", st.ChargedBytes),
-		bytes("used_bytes", "What creators asked for.", st.UsedBytes),
+		bytes("capacity_bytes", "Capacity of the store.", st.CapacityBytes),
+		bytes("charged_bytes", "Charged of the capacity: segments and table.", st.ChargedBytes),
+		bytes("used_bytes", "Sizes that the creators of objects asked for.", st.UsedBytes),
 		bytes("warm_bytes", "Populated memory that is ready for new segments.", st.WarmBytes),
 		bytes("idle_bytes", "Empty segments that are kept for their writers.", st.IdleBytes),
-		bytes("leaving_bytes", "Unused memory that some connection has not released.", st.LeavingBytes),
+		bytes("leaving_bytes", "Unused memory that connections still hold.", st.LeavingBytes),
 		bytes("session_bytes", "Segments of OpenCL sessions.", st.SessionBytes),
-		bytes("table_bytes", "The records of objects themselves.", st.TableBytes),
+		bytes("table_bytes", "Memory of the table of objects.", st.TableBytes),
 		bytes("request_bytes", "Memory of the daemon that requests hold while they wait.", st.RequestBytes),
-		bytes("request_limit_bytes", "What requests may hold.", st.RequestLimit),
+		bytes("request_limit_bytes", "Limit of the memory that requests hold.", st.RequestLimit),
 		bytes("objects", "Objects, sealed or not.", uint64(st.Objects)),
 		bytes("open_objects", "Objects that are not sealed.", uint64(st.OpenObjects)),
-		bytes("spilled_objects", "Objects on disk alone.", uint64(st.SpilledObjects)),
-		bytes("spilled_bytes", "Sizes of the objects on disk alone.", st.SpilledBytes),
+		bytes("spilled_objects", "Objects that are on disk only.", uint64(st.SpilledObjects)),
+		bytes("spilled_bytes", "Sizes of the objects that are on disk only.", st.SpilledBytes),
 		bytes("references", "References that connections hold.", uint64(st.References)),
 		bytes("segments", "Pieces of shared memory.", uint64(st.Segments)),
-		bytes("disk_bytes", "What the store's files take.", st.DiskBytes),
-		bytes("disk_limit_bytes", "What the store's files may take.", st.DiskBytesAtMost),
+		bytes("disk_bytes", "Disk space of the store's files.", st.DiskBytes),
+		bytes("disk_limit_bytes", "Limit of the disk space of the store's files.", st.DiskBytesAtMost),
 		bytes("disk_waiting", "Transfers that wait for the disk.", uint64(st.DiskWaiting)),
-		bytes("damaged_files", "Files that could not be read at the start.", uint64(len(st.Damaged))),
+		bytes("damaged_files", "Files that the daemon could not read when it started.", uint64(len(st.Damaged))),
 		bytes("files_left", "Files of deleted objects that could not be removed.", uint64(st.FilesLeft)),
-		bytes("records_behind", "Objects whose last change the disk refused.", uint64(st.RecordsBehind)),
+		bytes("records_behind", "Objects whose last change could not be written to disk.", uint64(st.RecordsBehind)),
 	}
 }
 
 // countMetrics say what happened in the store.
 func countMetrics(c store.Counts) []inspect.Metric {
 	return []inspect.Metric{
-		counter("tendril_store_created_objects_total", "Objects that were made, copies among them.", c.Created),
+		counter("tendril_store_created_objects_total", "Objects that were created, copies included.", c.Created),
 		counter("tendril_store_removed_objects_total", "Objects that were deleted, expired or lost their last reference.",
 			c.Removed),
 		counter("tendril_store_evicted_objects_total", "Objects that left memory for disk.", c.Evicted),
@@ -125,7 +125,7 @@ func countMetrics(c store.Counts) []inspect.Metric {
 		counter("tendril_store_dropped_copies_total", "Copies of other nodes' objects dropped to free memory.", c.DroppedCopies),
 		counter("tendril_store_dropped_frames_total", "Frames that streams dropped because nobody popped them.",
 			c.DroppedFrames),
-		counter("tendril_store_damaged_objects_total", "Objects found to have other bytes than were sealed.", c.Damaged),
+		counter("tendril_store_damaged_objects_total", "Objects found to be damaged: their bytes are not those that were sealed.", c.Damaged),
 		{Name: "tendril_store_spill_write_duration_seconds", Help: "How long writing an object to disk took.",
 			Timed: []inspect.Timed{{Took: c.Writes}}},
 		{Name: "tendril_store_spill_read_duration_seconds", Help: "How long reading an object from disk took.",
@@ -169,10 +169,10 @@ func (l *look) workerMetrics() []inspect.Metric {
 		gauge("tendril_sessions", "OpenCL programs.", float64(len(l.sessions.list()))),
 		by("tendril_workers", "Worker processes, by state.", "state", false, states),
 		by("tendril_worker_ends_total", "Worker and probe processes that ended, by cause.", "cause", true, ended),
-		by("tendril_session_bytes_total", "What workers and programs on other machines sent each other, by direction.",
+		by("tendril_session_bytes_total", "Bytes that workers and programs on other machines sent each other, by direction.",
 			"direction", true,
 			map[string]float64{"to_program": float64(moved.Sent), "to_worker": float64(moved.Taken)}),
-		by("tendril_session_wire_bytes_total", "What that took of the connections: less where it was compressed.",
+		by("tendril_session_wire_bytes_total", "Bytes that this took on the connections: fewer where it was compressed.",
 			"direction", true,
 			map[string]float64{"to_program": float64(moved.SentWire), "to_worker": float64(moved.TakenWire)}),
 	}
@@ -194,11 +194,11 @@ func (l *look) clusterMetrics() []inspect.Metric {
 		known = 1
 	}
 	return []inspect.Metric{
-		gauge("tendril_raft_applied_index", "Last command that was done here.", float64(raft.AppliedIndex)),
-		gauge("tendril_raft_commit_index", "Last command that the cluster committed.", float64(raft.CommitIndex)),
+		gauge("tendril_raft_applied_index", "Index of the last command that this node applied.", float64(raft.AppliedIndex)),
+		gauge("tendril_raft_commit_index", "Index of the last command that the cluster committed.", float64(raft.CommitIndex)),
 		gauge("tendril_raft_term", "Raft's term.", float64(raft.Term)),
-		gauge("tendril_raft_is_leader", "1 where this node leads, else 0.", leads),
-		gauge("tendril_raft_has_leader", "1 where this node knows a leader, else 0.", known),
+		gauge("tendril_raft_is_leader", "1 if this node is the leader, else 0.", leads),
+		gauge("tendril_raft_has_leader", "1 if this node knows a leader, else 0.", known),
 		by("tendril_metadata_records", "Records of the cluster's metadata.", "kind", false, counts),
 	}
 }
@@ -206,9 +206,9 @@ func (l *look) clusterMetrics() []inspect.Metric {
 // tenantMetrics say what each tenant has.
 func tenantMetrics(tenants []store.TenantStatus, tenant string, all bool) []inspect.Metric {
 	list := []inspect.Metric{
-		{Name: "tendril_tenant_charged_bytes", Help: "What each tenant is charged."},
+		{Name: "tendril_tenant_charged_bytes", Help: "Memory that each tenant is charged."},
 		{Name: "tendril_tenant_objects", Help: "Objects of each tenant."},
-		{Name: "tendril_tenant_disk_bytes", Help: "What each tenant's files take."},
+		{Name: "tendril_tenant_disk_bytes", Help: "Disk space of each tenant's files."},
 		{Name: "tendril_tenant_connections", Help: "Connections of each tenant to the store, sessions among them."},
 	}
 	for _, t := range tenants {
@@ -226,7 +226,7 @@ func tenantMetrics(tenants []store.TenantStatus, tenant string, all bool) []insp
 // deviceMetric says what each tenant's workers have of the devices' own memory.
 func (l *look) deviceMetric(tenant string, all bool) inspect.Metric {
 	m := inspect.Metric{Name: "tendril_tenant_device_bytes",
-		Help: "What each tenant's sessions have reserved of the devices' own memory."}
+		Help: "Device memory that each tenant's sessions have reserved."}
 	sums := map[string]uint64{}
 	for _, w := range l.pool.Workers() {
 		sums[w.Tenant] += w.DeviceBytes

@@ -414,7 +414,7 @@ func (m *membership) govern() {
 		changed := m.raft.Changed()
 		if m.raft.Leads() && !m.leaving.Load() {
 			if err := m.arrange(); err != nil && m.ctx.Err() == nil {
-				m.log.WithError(err).Debug("the cluster's members are not yet as wanted")
+				m.log.WithError(err).Debug("the cluster's list of voters is not as it should be yet")
 			}
 		}
 		timer := time.NewTimer(governEvery)

@@ -317,7 +317,7 @@ func (d *Daemon) withdraw(id object.ID) {
 		}
 		log := d.log.WithError(err).WithField("name", o.Name)
 		if result.Err() != nil {
-			log.Warn("a published object is gone, but the cluster does not believe it; the next start will tell it again")
+			log.Warn("a published object is gone, but the cluster still lists it; the next start will report it again")
 			return
 		}
 		if !said {

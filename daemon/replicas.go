@@ -420,7 +420,7 @@ func (d *Daemon) followReplica(id object.ID, x ownedReplica, word *leaderWord) e
 }
 
 // errUnsure says that this node's copy of the metadata lists a replica no more, and the leader does not bear it out.
-var errUnsure = errors.New("the leader says otherwise than this node's copy of the metadata")
+var errUnsure = errors.New("the leader's metadata differs from this node's copy")
 
 func (d *Daemon) replicaState(id object.ID) (listed, published, deleted bool) {
 	d.meta.raft.View(func(s *fsm.State) {

@@ -257,7 +257,7 @@ func (d *Daemon) followTenants() {
 	}
 	table, taken := own.With(append(d.membersAt(list, d.meta.node), d.membersAt(list, fsm.UUID{})...), disabled)
 	for _, text := range taken {
-		d.log.Warnf("the cluster maps somebody to another tenant than this node's configuration, which counts here: %s", text)
+		d.log.Warnf("the cluster maps somebody to another tenant than this node's configuration, which applies here: %s", text)
 	}
 	d.meta.tenants.Store(table)
 	d.meta.quotas.Store(&quotas)

@@ -411,7 +411,7 @@ func (d *Daemon) receive(ctx context.Context, file *os.File, h store.Handle, o f
 	sources := d.sourcesOf(o, nodes)
 	if len(sources) == 0 {
 		return nil, fmt.Errorf("%w: no node that runs has %q: %s", object.ErrNotFound, o.Name,
-			"what the cluster lists is of nodes that were restarted since")
+			"the nodes that the cluster lists for it have restarted since")
 	}
 	result, err := transfer.Pull(ctx, transfer.Job{ID: o.ID, Tenant: o.Tenant, Epoch: o.Epoch, SizeBytes: o.SizeBytes,
 		Into: memory.Bytes()[h.Ref.Offset:][:h.Size], Sources: sources, Rate: d.transferRate,

@@ -109,7 +109,7 @@ func (s *State) roomForLease(tenant string) Result {
 		}
 	}
 	if mine >= MaxTenantLeases {
-		return refuse(object.ErrLimit, "tenant %s has %d leases over nodes, with those that wait: all it may have", tenant,
+		return refuse(object.ErrLimit, "tenant %s has %d leases over nodes, waiting ones included, which is its limit", tenant,
 			mine)
 	}
 	if len(s.leases) >= MaxLeases {

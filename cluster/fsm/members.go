@@ -181,7 +181,7 @@ func (p *SetTenant) apply(s *State, _ int64) Result {
 	for _, other := range sorted(s.tenants, cmp.Compare[string]) {
 		i := slices.IndexFunc(t.Members, func(m TenantMember) bool { return slices.Contains(other.Members, m) })
 		if i >= 0 && other.Name != t.Name {
-			return refuse(object.ErrExists, "%q is mapped to tenant %s there already: take that back first",
+			return refuse(object.ErrExists, "%q is mapped to tenant %s there already: remove that mapping first",
 				t.Members[i].Name, other.Name)
 		}
 	}

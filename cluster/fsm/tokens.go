@@ -176,7 +176,7 @@ func (s *State) record(c *Certificate, at int64) Result {
 		return refuse(object.ErrExists, "certificate %s is recorded already", c.Serial)
 	}
 	if len(s.certificates) >= MaxCertificates {
-		return refuse(object.ErrFull, "the cluster keeps account of %d certificates already", MaxCertificates)
+		return refuse(object.ErrFull, "the cluster has %d certificates on record already, which is the limit", MaxCertificates)
 	}
 	if (!c.Token.IsZero() || c.Role != RoleNode) && s.paid(c) >= MaxTokenCertificates {
 		if c.Token.IsZero() {

@@ -225,7 +225,7 @@ func settle(ctx context.Context, opts Options, e *engine) error {
 	for leads := false; !leads; {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w: the node did not become leader of its cluster of one: %w",
+			return fmt.Errorf("%w: the node did not become the leader of its own cluster: %w",
 				object.ErrTimeout, ctx.Err())
 		case <-e.failed:
 			return e.failure

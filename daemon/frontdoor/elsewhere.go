@@ -118,7 +118,7 @@ func (c *connection) replicate(m wire.ReplicateRequest) (ipc.Payload, error) {
 func (s *Server) serveTransfers(who *stranger) error {
 	conn := who.conn
 	if s.opts.Transfers == nil {
-		return fmt.Errorf("%w: a connection of another node: this daemon gives none anything", object.ErrUnsupported)
+		return fmt.Errorf("%w: a connection of another node: this daemon serves none", object.ErrUnsupported)
 	}
 	if err := conn.SetDeadline(time.Now().Add(handshakeTime)); err != nil {
 		return err

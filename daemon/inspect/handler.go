@@ -247,7 +247,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, d *door) {
 	}
 	if !ok && !r.open {
 		ctx.Response.Header.Set(fasthttp.HeaderWWWAuthenticate, "Bearer")
-		refuse(ctx, fasthttp.StatusUnauthorized, "this needs a token, or a user whom the daemon lets look",
+		refuse(ctx, fasthttp.StatusUnauthorized, "this needs a token, or a user who may inspect the daemon",
 			"run: tendril ui; or send Authorization: Bearer TOKEN")
 		return
 	}

@@ -73,10 +73,10 @@ func parameters(r route) []dict {
 		add("header", "Last-Event-ID", "The id of the last event that the client has.", dict{"type": "string"})
 	}
 	if r.paged {
-		add("query", "limit", "How many at most.", dict{"type": "integer", "minimum": 1, "maximum": maxLimit,
+		add("query", "limit", "The largest number of entries to return.", dict{"type": "integer", "minimum": 1, "maximum": maxLimit,
 			"default": defaultLimit})
-		add("query", "after", "The next of the page before.", text)
-		add("query", "prefix", "What the name begins with.", text)
+		add("query", "after", "The field next of the previous page.", text)
+		add("query", "prefix", "The beginning of the name.", text)
 	}
 	for _, name := range strings.Fields(r.takes) {
 		schema := text
@@ -90,9 +90,9 @@ func parameters(r route) []dict {
 
 // sieves says what the arguments of Page.sieve choose.
 var sieves = map[string]string{
-	"state":  "Things in this state alone.",
-	"tenant": "Things of this tenant alone.",
-	"since":  "What was at this time or later alone.",
+	"state":  "Only entries in this state.",
+	"tenant": "Only entries of this tenant.",
+	"since":  "Only what was at this time or later.",
 }
 
 var (

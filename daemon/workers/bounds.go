@@ -65,7 +65,7 @@ func (p *Pool) Bounds() Bounds {
 func (p *Pool) lacking() []clwire.Fallback {
 	if p.groups == nil {
 		return []clwire.Fallback{{What: "cgroups for workers",
-			Why: p.noGroups + "; the daemon looks at their memory now and then instead"}}
+			Why: p.noGroups + "; the daemon checks their memory from time to time instead"}}
 	}
 	var list []clwire.Fallback
 	for _, c := range p.groups.lacks() {

@@ -118,7 +118,7 @@ func (g *guard) replace() {
 	}
 	wait := min(guardPause<<min(g.failures, 10), guardPauseAtMost)
 	g.failures++
-	g.log.WithError(err).Warnf("what workers start outlives them should the daemon be killed: no guard can be started; the next try is in %v",
+	g.log.WithError(err).Warnf("no guard can be started: what workers start will outlive them if the daemon is killed; next try in %v",
 		wait)
 	g.later(wait)
 }

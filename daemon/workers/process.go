@@ -132,7 +132,7 @@ func (p *process) run(started *os.Process, out *os.File) {
 	case killed && blame != "":
 		p.fate = blame
 	case !killed && !p.normal && p.group.short():
-		p.fate = "with what it started it took more memory than it may (--worker-memory, --tenant-memory): the kernel ended it"
+		p.fate = "it and its child processes exceeded a memory limit (--worker-memory, --tenant-memory): the kernel ended it"
 	}
 	p.ends.count(causeOf(state, killed, blame != "", !killed && !p.normal && p.group.short()))
 	p.group.end()

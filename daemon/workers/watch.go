@@ -173,9 +173,9 @@ func mostTasks(l Limits) int {
 func over(u use, tasks int, bytes int64, whose string) string {
 	switch {
 	case bytes > 0 && u.bytes > bytes:
-		return fmt.Sprintf("ended by the daemon: with what it started it takes %s of memory, more than %s (--%s-memory)", humanize.IBytes(uint64(u.bytes)), humanize.IBytes(uint64(bytes)), whose)
+		return fmt.Sprintf("ended by the daemon: it and its child processes take %s of memory, more than %s (--%s-memory)", humanize.IBytes(uint64(u.bytes)), humanize.IBytes(uint64(bytes)), whose)
 	case tasks > 0 && u.tasks > tasks:
-		return fmt.Sprintf("ended by the daemon: with what it started it has more than %d processes and threads (--%s-processes)", tasks, whose)
+		return fmt.Sprintf("ended by the daemon: it and its child processes have more than %d processes and threads (--%s-processes)", tasks, whose)
 	}
 	return ""
 }
