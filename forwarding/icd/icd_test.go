@@ -205,7 +205,7 @@ func same(t *testing.T, what string, code, doc map[string]bool) {
 func TestDocsOfNames(t *testing.T) {
 	doc := read(t, "../../docs/OPENCL.md")
 	env := ""
-	for _, path := range []string{"trace.go", "../session/env.go", "icd.go", "../../client/ssh.go"} {
+	for _, path := range []string{"trace.go", "../session/settings/env.go", "icd.go", "../../client/ssh.go"} {
 		env += read(t, path)
 	}
 	variables := matches(`[gG]etenv\("(TENDRIL_\w+)"\)`, env)
