@@ -426,3 +426,13 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	}
 	return netip.ParsePrefix(text)
 }
+
+// Loopback reports whether an address to listen on is reached from this machine alone.
+func Loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"net"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -466,16 +465,6 @@ func deviceOf(p *workers.Platform, dev clwire.DeviceSnapshot) fsm.Device {
 	raw, _ := hex.DecodeString(dev.UUID) // of another form: the zero UUID, which the driver's name tells apart
 	copy(x.Key.UUID[:], raw)
 	return x
-}
-
-// Loopback reports whether an address to listen on is reached from this machine alone.
-func Loopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
-	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // explainMetadata adds the way out to what keeps the metadata from being opened.

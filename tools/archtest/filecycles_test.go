@@ -16,7 +16,7 @@ import (
 // something of the next, so that none is understood without the others. These figures only fall. A new file of such a
 // package belongs outside its cycle, or in a package below.
 var largestCycles = map[string]int{
-	"daemon":             36,
+	"daemon":             33,
 	"daemon/frontdoor":   19,
 	"daemon/workers":     23,
 	"forwarding/session": 30,
