@@ -98,6 +98,7 @@ type Daemon struct {
 	inspect        atomic.Pointer[inspect.Server] // nil until its step; the front door may be asked before
 	door           atomic.Pointer[frontdoor.Server]
 	dialNode       nodeDial
+	lookups        lookups
 	clock          func() time.Time // what changes of the metadata are stamped with, and tokens expire by
 	wantsNodes     atomic.Bool      // a join is under way: other nodes have to reach this one
 	opening        sync.Mutex       // one attempt to open the door for other machines at a time
@@ -144,6 +145,7 @@ func New(cfg Config, build Build, log logrus.FieldLogger) (*Daemon, error) {
 		dialNode: dialTCP, clock: time.Now,
 	}
 	d.platforms = func(ctx context.Context) ([]*workers.Platform, error) { return d.pool.Platforms(ctx) }
+	d.lookups.look, d.lookups.again = lookNow, d.followTenants
 	d.meta.init()
 	return d, nil
 }

@@ -305,6 +305,7 @@ func (d *Daemon) loadTenants() error {
 		return err
 	}
 	d.followTenants()
+	d.lookups.await()
 	return nil
 }
 

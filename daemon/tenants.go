@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/user"
 	"slices"
 	"strconv"
 	"strings"
@@ -131,6 +130,7 @@ func (d *Daemon) ChangeTenant(p frontdoor.Peer, m wire.ChangeTenantRequest) (err
 	}
 	d.log.WithField("tenant", t.Name).WithField("change", m.Change).Info("tenant changed")
 	d.followTenants()
+	d.lookups.await()
 	return nil
 }
 
@@ -255,7 +255,9 @@ func (d *Daemon) followTenants() {
 			limits[t.Name] = store.TenantLimits{Bytes: q.MemoryBytes, SpillBytes: q.DiskBytes, DeviceBytes: q.GPUBytes}
 		}
 	}
-	table, taken := own.With(append(d.membersAt(list, d.meta.node), d.membersAt(list, fsm.UUID{})...), disabled)
+	found := d.lookups.numbers(d.ctx, namesIn(list, d.meta.node), d.joined.Go)
+	members := append(membersAt(list, d.meta.node, found), membersAt(list, fsm.UUID{}, found)...)
+	table, taken := own.With(members, disabled)
 	for _, text := range taken {
 		d.log.Warnf("the cluster maps somebody to another tenant than this node's configuration, which applies here: %s", text)
 	}
@@ -277,54 +279,47 @@ func (d *Daemon) boundTenants() {
 	d.followTenants()
 }
 
+// namesIn lists the names of users and groups that are mapped at a node, or at all of them; each once.
+func namesIn(list []fsm.Tenant, node fsm.UUID) (names []lookup) {
+	for _, t := range list {
+		for _, m := range t.Members {
+			x := lookup{m.Kind, m.Name}
+			if m.Kind == fsm.MemberCertificate || m.Node != node && !m.Node.IsZero() || slices.Contains(names, x) {
+				continue
+			}
+			if _, err := strconv.ParseUint(m.Name, 10, 32); err != nil {
+				names = append(names, x)
+			}
+		}
+	}
+	return names
+}
+
 // membersAt gives the members that are mapped at a node, or with the zero UUID at all of them, as numbers of this one.
-// Names that nobody has here are left out.
-func (d *Daemon) membersAt(list []fsm.Tenant, node fsm.UUID) (at []tenancy.Tenant) {
+// Names that nobody has here, or that have not been found yet, are left out.
+func membersAt(list []fsm.Tenant, node fsm.UUID, found map[lookup][]uint32) (at []tenancy.Tenant) {
 	for _, t := range list {
 		x := tenancy.Tenant{Name: t.Name}
 		for _, m := range t.Members {
 			if m.Node != node {
 				continue
 			}
+			numbers := found[lookup{m.Kind, m.Name}]
+			if n, err := strconv.ParseUint(m.Name, 10, 32); err == nil {
+				numbers = []uint32{uint32(n)}
+			}
 			switch m.Kind {
 			case fsm.MemberCertificate:
 				x.Certificates = append(x.Certificates, m.Name)
 			case fsm.MemberUser:
-				x.Users = append(x.Users, numbered(m.Name, func() (string, error) {
-					u, err := user.Lookup(m.Name)
-					if err != nil {
-						return "", err
-					}
-					return u.Uid, nil
-				})...)
+				x.Users = append(x.Users, numbers...)
 			case fsm.MemberGroup:
-				x.Groups = append(x.Groups, numbered(m.Name, func() (string, error) {
-					g, err := user.LookupGroup(m.Name)
-					if err != nil {
-						return "", err
-					}
-					return g.Gid, nil
-				})...)
+				x.Groups = append(x.Groups, numbers...)
 			}
 		}
 		at = append(at, x)
 	}
 	return at
-}
-
-// numbered gives the number that text is, or that look finds; nothing where there is none.
-func numbered(text string, look func() (string, error)) []uint32 {
-	n, err := strconv.ParseUint(text, 10, 32)
-	if err != nil {
-		found, failed := look()
-		if failed != nil {
-			return nil
-		}
-		if n, err = strconv.ParseUint(found, 10, 32); err != nil {
-			return nil
-		}
-	}
-	return []uint32{uint32(n)}
 }
 
 // refuses reports whether a peer's tenant is disabled. Who administers the daemon can always enable it.

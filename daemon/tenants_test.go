@@ -30,6 +30,38 @@ func tenantsAt(t *testing.T, c Config) map[string]inspect.Tenant {
 	return found
 }
 
+// TestNamesThatAreNotAnswered: a machine that does not answer what number a user has keeps a node from nothing else
+// that the metadata says. When it answers, the user is who the record says.
+func TestNamesThatAreNotAnswered(t *testing.T) {
+	ns, ca, cb := newNodes(t), aNode(t, "a"), aNode(t, "b")
+	answer := make(chan struct{})
+	a := ns.start(ca)
+	b := ns.startWith(cb, func(d *Daemon) {
+		d.lookups.look = func(x lookup) (uint32, bool) {
+			<-answer
+			return uint32(os.Getuid()), x.name == "somebody"
+		}
+	})
+	join(t, ca, a, b)
+	change := func(tenant string, m wire.ChangeTenantRequest) {
+		t.Helper()
+		m.Name = tenant
+		if err := dial(t, ca).ChangeTenant(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change("lab", wire.ChangeTenantRequest{Change: wire.TenantCreate})
+	change("lab", wire.ChangeTenantRequest{Change: wire.TenantMap, Kind: uint8(fsm.MemberUser), Member: "somebody",
+		Node: "b"})
+	change("other", wire.ChangeTenantRequest{Change: wire.TenantCreate})
+	change("other", wire.ChangeTenantRequest{Change: wire.TenantDisable})
+	await.Until(t, "the other tenant is disabled at b", func() bool {
+		return b.meta.tenants.Load().Disabled("other")
+	})
+	close(answer)
+	await.Until(t, "who connects is lab", func() bool { return dial(t, cb).Daemon().Tenant == "lab" })
+}
+
 // A user is the same tenant at each node where a record says so, whatever the user's number there; what the tenant has
 // is the same tenant's everywhere, and stays when it is disabled, which ends its connections at all nodes.
 func TestTenantsOfTheCluster(t *testing.T) {
