@@ -428,7 +428,7 @@ func TestMemoryUnderABufferIsGivenBack(t *testing.T) {
 		gone := make(chan bool, 1)
 		r.ok(d.SetMemObjectDestructorCallback(b, func() { gone <- true }))
 		r.setBuffer(k, 0, b)
-		r.ok(d.SetKernelArg(k, 1, 1, api.HostBytes([]byte{3})))
+		r.ok(d.SetKernelArg(k, 1, 1, r.bytes(3)))
 		w, gate := api.Waits{}, uintptr(0)
 		if held {
 			gate, status = d.CreateUserEvent(r.ctx)
@@ -540,7 +540,7 @@ func TestKernelArguments(t *testing.T) {
 	s, status := d.CreateSampler(r.ctx, 1, 0, 0)
 	r.ok(status)
 	r.setBuffer(k, 0, b)
-	r.ok(d.SetKernelArg(k, 1, 1, api.HostBytes([]byte{5})))
+	r.ok(d.SetKernelArg(k, 1, 1, r.bytes(5)))
 	r.ok(d.SetKernelArg(k, 2, 8, api.HostBytes(bytesOf(s))))
 	r.is(d.SetKernelArg(k, 9, 8, api.HostBytes(make([]byte, 8))), cl.INVALID_ARG_INDEX)
 	r.is(d.SetKernelArg(5, 0, 8, api.HostBytes(make([]byte, 8))), cl.INVALID_KERNEL)
@@ -584,7 +584,7 @@ func TestCommandBuffersBringWhatTheyRead(t *testing.T) {
 	k := r.kernel("add")
 	a, b := r.buffer(cl.MEM_COPY_HOST_PTR, 16, api.HostBytes(make([]byte, 16))), r.buffer(0, 16, api.HostPtr{})
 	r.setBuffer(k, 0, a)
-	r.ok(d.SetKernelArg(k, 1, 1, api.HostBytes([]byte{2})))
+	r.ok(d.SetKernelArg(k, 1, 1, r.bytes(2)))
 	g, status := d.CreateCommandBuffer(1, r.queues[1:2], nil)
 	r.ok(status)
 	record := func(call func(q uintptr, w api.Waits) (uintptr, api.Status)) {

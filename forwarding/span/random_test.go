@@ -20,6 +20,13 @@ type rig struct {
 	ctx    uintptr
 	queues []uintptr
 	made   []func() // releases
+	given  [][]byte // to commands
+}
+
+// bytes is memory of the program's that stays until the test's end: a HostPtr keeps nothing from being collected.
+func (r *rig) bytes(b ...byte) api.HostPtr {
+	r.given = append(r.given, b)
+	return api.HostBytes(b)
 }
 
 func newRig(t *testing.T, members int, seed uint64) *rig {

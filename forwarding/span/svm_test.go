@@ -81,7 +81,7 @@ func TestSVM(t *testing.T) {
 		for round := byte(1); round < 5; round++ {
 			at = 1 - at
 			r.ok(r.d.SetKernelArgSVM(k, 0, p))
-			r.ok(r.d.SetKernelArg(k, 1, 1, api.HostBytes([]byte{1})))
+			r.ok(r.d.SetKernelArg(k, 1, 1, r.bytes(1)))
 			_, status = r.d.EnqueueNDRange(r.queues[at], k, nil, api.Waits{})
 			r.ok(status)
 			r.ok(r.d.Finish(r.queues[at]))
@@ -91,7 +91,7 @@ func TestSVM(t *testing.T) {
 		}
 		_, status = r.d.EnqueueSVMMemcpy(r.queues[0], true, other, p, n, api.Waits{})
 		r.ok(status)
-		_, status = r.d.EnqueueSVMMemFill(r.queues[1], other, api.HostBytes([]byte{7, 9}), 2, 8, api.Waits{})
+		_, status = r.d.EnqueueSVMMemFill(r.queues[1], other, r.bytes(7, 9), 2, 8, api.Waits{})
 		r.ok(status)
 		r.mapped(r.queues[1], other.Plus(1), 3, func(at []byte) { at[1] = 77 })
 		got, now := make([]byte, n), want(4)
@@ -124,11 +124,11 @@ func TestSVMReach(t *testing.T) {
 	k := r.kernel("add")
 	list, node := r.alloc(n), r.alloc(n)
 	r.ok(r.d.SetKernelArgSVM(k, 0, list))
-	r.ok(r.d.SetKernelArg(k, 1, 1, api.HostBytes([]byte{1})))
+	r.ok(r.d.SetKernelArg(k, 1, 1, r.bytes(1)))
 	r.ok(r.d.SetKernelExecInfo(k, cl.KERNEL_EXEC_INFO_SVM_PTRS, answers.U64(uint64(node.Address())+8)))
 	r.is(r.d.SetKernelExecInfo(k, cl.KERNEL_EXEC_INFO_SVM_PTRS, answers.U64(8)), cl.INVALID_VALUE)
 	r.is(r.d.SetKernelExecInfo(k, cl.KERNEL_EXEC_INFO_SVM_PTRS, []byte{1}), cl.INVALID_VALUE)
-	_, status := r.d.EnqueueSVMMemFill(r.queues[0], node, api.HostBytes([]byte{5}), 1, n, api.Waits{})
+	_, status := r.d.EnqueueSVMMemFill(r.queues[0], node, r.bytes(5), 1, n, api.Waits{})
 	r.ok(status)
 	r.ok(r.d.Finish(r.queues[0]))
 	c, err := r.d.CloneKernel(k)
@@ -173,10 +173,10 @@ func TestSVMBuffer(t *testing.T) {
 			if value, _ := r.d.MemObjectInfo(sub, cl.MEM_OFFSET); answers.Number(value) != 16 {
 				t.Errorf("the sub-buffer's offset is %v", value)
 			}
-			_, status = r.d.EnqueueSVMMemFill(r.queues[0], p, api.HostBytes([]byte{1}), 1, 1000, api.Waits{})
+			_, status = r.d.EnqueueSVMMemFill(r.queues[0], p, r.bytes(1), 1, 1000, api.Waits{})
 			r.ok(status)
 			r.ok(r.d.Finish(r.queues[0]))
-			_, status = r.d.EnqueueFill(r.queues[1], sub, api.HostBytes([]byte{2}), 1, 0, 32, api.Waits{})
+			_, status = r.d.EnqueueFill(r.queues[1], sub, r.bytes(2), 1, 0, 32, api.Waits{})
 			r.ok(status)
 			r.ok(r.d.Finish(r.queues[1]))
 			at, _, status := r.d.EnqueueMap(r.queues[1], b, true, cl.MAP_READ|cl.MAP_WRITE, 8, 64, api.Waits{})
