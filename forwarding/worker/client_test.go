@@ -280,6 +280,17 @@ func (b *bulk) close() {
 	b.lanes = nil
 }
 
+// close ends those that wait, now and later.
+func (h *hands) close() {
+	h.mu.Lock()
+	idle := h.idle
+	h.idle, h.closed = nil, true
+	h.mu.Unlock()
+	for _, one := range idle {
+		one.ring(nil)
+	}
+}
+
 // close ends all links, behind the reader.
 func (p *peers) close() {
 	p.mu.Lock()

@@ -15,6 +15,8 @@ import (
 // goroutine that starts anew costs three system calls for that, and wakes a thread which then wakes the next one's:
 // with four lanes the last began four wake-ups late. These sleep in the kernel, and wake side by side.
 //
+// They end with the worker's process; tests close them before.
+//
 // Locks: hands.mu is a leaf.
 type hands struct {
 	mu     sync.Mutex
@@ -25,7 +27,7 @@ type hands struct {
 // hand is one of them. Whoever takes it off idle sets do, and rings.
 type hand struct {
 	bell int    // an eventfd
-	do   func() // nil: the end
+	do   func() // nil: it ends
 }
 
 // run has do run on one of them, or on a new one that work counts.
@@ -89,15 +91,4 @@ func (h *hands) rest(one *hand) bool {
 	}
 	h.idle = append(h.idle, one)
 	return true
-}
-
-// close ends those that wait, now and later.
-func (h *hands) close() {
-	h.mu.Lock()
-	idle := h.idle
-	h.idle, h.closed = nil, true
-	h.mu.Unlock()
-	for _, one := range idle {
-		one.ring(nil)
-	}
 }
