@@ -99,8 +99,8 @@ func TestMetricsCount(t *testing.T) {
 	}
 	for _, name := range []string{"tendril_store_created_objects_total", "tendril_store_removed_objects_total"} {
 		got := valueOf(after[name], "") - max(valueOf(before[name], ""), 0)
-		if got < puts || got > puts+1 { // a client makes its next object ahead, and gives it up after a while
-			t.Errorf("%s rose by %v, want %d", name, got, puts)
+		if got < puts || got > 2*puts { // a client makes its next object ahead, and gives up one that waits for long
+			t.Errorf("%s rose by %v, want %d and some more", name, got, puts)
 		}
 	}
 	if took := after["tendril_request_duration_seconds"].GetMetric()[0].GetHistogram(); took.GetSampleSum() <= 0 {

@@ -225,6 +225,10 @@ func (d *differ) compare(ctx context.Context, name, source string) (bool, error)
 		return false, err
 	}
 	native := d.say(ctx, rig.Native(), program...)
+	if native.died { // of a fault of the driver's own, such as PoCL's heap among wrong arguments now and then
+		d.print(fmt.Sprintf("%-14s natively: run again after %s\n", name, native.complaint))
+		native = d.say(ctx, rig.Native(), program...)
+	}
 	if native.lacks {
 		d.spare(name)
 		d.print(fmt.Sprintf("%-14s skipped: %s\n", name,
@@ -310,6 +314,7 @@ type said struct {
 	end       string
 	complaint string
 	lacks     bool // its program is not installed
+	died      bool // of a signal of its own
 }
 
 func (d *differ) say(ctx context.Context, env []string, args ...string) said {
@@ -331,6 +336,10 @@ func (d *differ) say(ctx context.Context, env []string, args ...string) said {
 			s.end = "hangs, after saying: " + out[strings.LastIndexByte(strings.TrimSuffix(out, "\n"), '\n')+1:]
 		}
 		s.lacks = cmd.ProcessState != nil && cmd.ProcessState.ExitCode() == missing
+		if cmd.ProcessState != nil && ctx.Err() == nil && !errors.Is(err, rig.ErrHung) {
+			status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
+			s.died = ok && status.Signaled()
+		}
 	}
 	for l := range strings.Lines(out) {
 		label, result, _ := strings.Cut(strings.TrimSuffix(l, "\n"), ": ")

@@ -26,7 +26,8 @@ mkdir "$work/sdist"
 tar -xzf "$out"/tendril-*.tar.gz -C "$work/sdist" --strip-components=1
 build build_wheel "$work/sdist"
 wheel=$(ls "$out"/tendril-*.whl)
-"$python" -m zipfile -l "$wheel" | grep -q LICENSE || { echo "the wheel has no licence"; exit 1; }
+# not grep -q: it ends at the first match, and the list is then written into a closed pipe
+"$python" -m zipfile -l "$wheel" | grep LICENSE >/dev/null || { echo "the wheel has no licence"; exit 1; }
 
 "$python" -m venv --system-site-packages --without-pip "$work/venv"
 site=$("$work/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
