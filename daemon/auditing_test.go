@@ -228,4 +228,42 @@ func TestAuditNamesWhatItIsAbout(t *testing.T) {
 		}
 		return began && joined && refused && revoked
 	})
+	other := frontdoor.Peer{Role: pki.User, Tenant: "another", Admin: true}
+	if err := x.all[0].EndLease(other, lease.ID[:8]); err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "the end of the lease is written, with the tenant that had it", func() bool {
+		pages, _ := auditAt(t, x.conns[0], client.AuditQuery{Tenant: lease.Tenant})
+		return slices.ContainsFunc(pages[0].Events, func(e audit.Event) bool {
+			return e.What == "lease.end" && e.Of == lease.ID
+		})
+	})
+}
+
+// Who names a peer, and who takes its name back, is on record.
+func TestPeersAreOnRecord(t *testing.T) {
+	c := aConfig(t)
+	_, stop := serve(t, c)
+	defer stop()
+	conn := dial(t, c)
+	fingerprint := pki.Fingerprint{1}
+	for _, f := range []pki.Fingerprint{fingerprint, {}} {
+		if err := conn.SetPeer("far.example:7433", f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := conn.SetPeer("nowhere", fingerprint); err == nil {
+		t.Fatal("a peer has no port")
+	}
+	want := []string{"peer.add far.example:7433 " + fingerprint.String(), "peer.add nowhere " + fingerprint.String(),
+		"peer.remove far.example:7433"}
+	await.Until(t, "all is written", func() bool {
+		var got []string
+		pages, _ := auditAt(t, conn, client.AuditQuery{})
+		for _, e := range pages[0].Events {
+			got = append(got, e.What+" "+e.Of)
+		}
+		slices.Sort(got)
+		return slices.Equal(got, want)
+	})
 }

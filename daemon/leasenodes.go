@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -683,7 +684,8 @@ const leastLeaseID = 4
 
 // EndLease implements frontdoor.Nodes.
 func (d *Daemon) EndLease(p frontdoor.Peer, name string) (err error) {
-	defer func() { d.auditBy(p, "lease.end", "", name, err) }()
+	tenant, of := "", name // the lease's
+	defer func() { d.auditBy(p, "lease.end", tenant, of, err) }()
 	if p.Role != pki.User && p.Role != pki.Node {
 		return fmt.Errorf("%w: role %v ends no lease", object.ErrPermission, p.Role)
 	}
@@ -693,6 +695,9 @@ func (d *Daemon) EndLease(p frontdoor.Peer, name string) (err error) {
 		if of || x.ID == "" && x.Number > 0 && name == fmt.Sprintf("%s/%d", x.Node, x.Number) {
 			found = append(found, x)
 		}
+	}
+	if len(found) == 1 {
+		tenant, of = found[0].Tenant, cmp.Or(found[0].ID, name)
 	}
 	switch {
 	case len(found) == 0:

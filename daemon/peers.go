@@ -20,6 +20,7 @@ import (
 
 	"tendril/cluster/fsm"
 	"tendril/cluster/pki"
+	"tendril/daemon/frontdoor"
 	"tendril/ipc"
 	"tendril/ipc/wire"
 	"tendril/store/object"
@@ -356,13 +357,19 @@ func (d *Daemon) Peers() ([]byte, error) {
 }
 
 // SetPeer implements frontdoor.Peers.
-func (d *Daemon) SetPeer(m wire.SetPeerRequest) error {
+func (d *Daemon) SetPeer(p frontdoor.Peer, m wire.SetPeerRequest) (err error) {
+	removed := m.Authority == [sha256.Size]byte{}
+	what, of := "peer.add", printable(m.Address)+" "+pki.Fingerprint(m.Authority).String()
+	if removed {
+		what, of = "peer.remove", printable(m.Address)
+	}
+	defer func() { d.auditBy(p, what, "", of, err) }()
 	if _, port, err := net.SplitHostPort(m.Address); err != nil || port == "" || printable(m.Address) != m.Address ||
 		len(m.Address) > 255 {
 		return fmt.Errorf("%w: address %.60q, want HOST:PORT", object.ErrInvalid, m.Address)
 	}
 	policy := fsm.Policy{Key: peerKey + m.Address, Value: m.Authority[:]}
-	if m.Authority == [sha256.Size]byte{} {
+	if removed {
 		policy.Value = nil
 	}
 	var known bool

@@ -187,7 +187,8 @@ type Peers interface {
 	// EachPeer calls f with the peers behind a place in their order, and with the place behind each, until f answers
 	// false.
 	EachPeer(after string, f func(item any, at string) bool) error
-	SetPeer(m wire.SetPeerRequest) error
+	// SetPeer names a peer, or takes its name back where the authority is zero.
+	SetPeer(p Peer, m wire.SetPeerRequest) error
 }
 
 // Elsewhere is what the front door asks of the cluster about them. As Backend says.

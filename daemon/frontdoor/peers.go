@@ -42,7 +42,7 @@ func (c *connection) listPeers(peers Peers, _ none) (ipc.Payload, error) {
 }
 
 func (c *connection) setPeer(peers Peers, m wire.SetPeerRequest) (ipc.Payload, error) {
-	return nil, peers.SetPeer(m)
+	return nil, peers.SetPeer(c.peerNow(), m)
 }
 
 // withPeers is answers for what needs links between workers.
