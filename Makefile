@@ -69,7 +69,7 @@ demo: deps build ## the main job on a real photograph; IMAGE=my.jpg, KEEP=1 leav
 
 # Steps of make test, three at a time: end to end and clusters, which mostly wait, beside the others, which mostly compute.
 # The race detector's builds are made once where its second step begins after the first has built.
-TEST_STEPS := test-e2e test-race-nodes test-lint test-race test-go test-vet difftest test-c test-python test-plugin
+TEST_STEPS := test-e2e test-race-nodes-1 test-race-nodes-2 test-lint test-race test-go test-vet difftest test-c test-python test-plugin
 # With RERUN=1, as in CI, a red Go test is run once more, and listed at the end if it is green then.
 GOTEST := RERUN=$(RERUN) bash tools/gotest.sh $(GO)
 # Without what debuggers alone read, a test links in half of the time; there are eighty.
@@ -108,9 +108,14 @@ test-e2e: $(BUILT) ## end to end: real daemons, workers and programs
 test-race: ## the concurrent packages under the race detector, but for clusters
 	$(GOTEST) "$$($(GO) list $(RACE) | grep -v '/daemon$$' | tr '\n' ' ')" $(GOTEST_FLAGS) -race -short -timeout 20m
 
-.PHONY: test-race-nodes
-test-race-nodes: ## whole nodes and clusters of them, under the race detector
-	$(GOTEST) ./daemon $(GOTEST_FLAGS) -race -short -timeout 20m
+# These mostly wait for elections and for nodes that died: two halves, by the names of the tests, wait side by side.
+NODES_1 := ^Test[A-K]
+.PHONY: test-race-nodes test-race-nodes-1 test-race-nodes-2
+test-race-nodes: test-race-nodes-1 test-race-nodes-2 ## whole nodes and clusters of them, under the race detector
+test-race-nodes-1:
+	$(GOTEST) ./daemon $(GOTEST_FLAGS) -race -short -timeout 20m -run '$(NODES_1)'
+test-race-nodes-2:
+	$(GOTEST) ./daemon $(GOTEST_FLAGS) -race -short -timeout 20m -skip '$(NODES_1)'
 
 .PHONY: test-plugin
 test-plugin: check-go ## the Kubernetes device plugin, a module of its own, against a fake kubelet
