@@ -68,8 +68,8 @@ demo: deps build ## the main job on a real photograph; IMAGE=my.jpg, KEEP=1 leav
 	$(GO) run ./tools/demo -bin bin -image "$(IMAGE)" -keep="$(KEEP)"
 
 # Steps of make test, three at a time: end to end and clusters, which mostly wait, beside the others, which mostly compute.
-# The race detector's builds are made once where its second step begins after the first has built.
-TEST_STEPS := test-e2e test-race-nodes-1 test-race-nodes-2 test-lint test-race test-go test-vet difftest test-c test-python test-plugin
+# The race detector's builds are made once where its other steps begin after the first has built.
+TEST_STEPS := test-e2e test-race-nodes-1 test-vet test-race-nodes-2 test-lint test-race test-go difftest test-c test-python test-plugin
 # With RERUN=1, as in CI, a red Go test is run once more, and listed at the end if it is green then.
 GOTEST := RERUN=$(RERUN) bash tools/gotest.sh $(GO)
 # Without what debuggers alone read, a test links in half of the time; there are eighty.
