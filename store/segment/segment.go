@@ -73,8 +73,8 @@ func CreateHuge(sys System, bytes uint64, stop func() bool) (*Memory, error) {
 	return m, nil
 }
 
-// Adopt makes a Memory of the descriptor of a segment that another process made, fixed and sealed for readers; bytes is
-// its size. It takes the descriptor over, and closes it on an error. What is no such segment is object.ErrProtocol.
+// Adopt makes a Memory of the descriptor of a segment that another process made and fixed; bytes is its size. It takes
+// the descriptor over, and closes it on an error. What is no such segment is object.ErrProtocol.
 func Adopt(sys System, fd int, bytes uint64) (*Memory, error) {
 	m := &Memory{sys: sys, fd: fd, bytes: int64(bytes)}
 	var st unix.Stat_t
@@ -83,8 +83,12 @@ func Adopt(sys System, fd int, bytes uint64) (*Memory, error) {
 	if err == nil {
 		err = unix.Fstat(fd, &st)
 	}
-	if err == nil && (seals&least != least || bytes == 0 || bytes > 1<<62 || st.Size != int64(bytes)) {
-		err = fmt.Errorf("%d bytes with seals 0x%x, want %d and 0x%x", st.Size, seals, bytes, least)
+	switch {
+	case err != nil:
+	case seals&least != least:
+		err = fmt.Errorf("its size is not fixed: seals 0x%x, want F_SEAL_SHRINK and F_SEAL_GROW (0x%x)", seals, least)
+	case bytes == 0 || bytes > 1<<62 || st.Size != int64(bytes):
+		err = fmt.Errorf("it has %d bytes, want %d", st.Size, bytes)
 	}
 	if err != nil {
 		m.Close()
