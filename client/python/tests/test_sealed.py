@@ -199,9 +199,7 @@ class Sealed(WithReader):
         part.data[:] = bytes(9000)
         segment = self.inode_at(address)
         part.done()
-        there = self.inode_at(address)  # another thread may have mapped something else there
-        self.assertNotEqual(there, segment)
-        self.assertTrue(there or self.faults(address))
+        self.assertNotEqual(self.inode_at(address), segment)  # nothing, or what a thread has mapped there since
         o = draft.seal_filled()
         self.assertEqual(o.bytes(), bytes(9000))
 
