@@ -3,7 +3,9 @@ package daemon
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
+	"time"
 
 	"tendril/daemon/audit"
 	"tendril/daemon/inspect"
@@ -103,8 +105,11 @@ func (l *look) Audit(v inspect.Viewer, p inspect.Page) (part inspect.Part[audit.
 		return part, err
 	}
 	m := wire.AuditRequest{Tenant: p.Tenant, Limit: uint32(p.Limit)}
-	if !p.Since.IsZero() {
-		m.Since = uint64(max(p.Since.UnixNano(), 0))
+	switch last := time.Unix(0, math.MaxInt64); {
+	case p.Since.After(last): // UnixNano says nothing of such times, nor of those before 1678
+		m.Since = math.MaxInt64
+	case p.Since.After(time.Unix(0, 0)):
+		m.Since = uint64(p.Since.UnixNano())
 	}
 	page, err := (*Daemon)(l).readAudit(m, p.Prefix, places)
 	if err != nil {

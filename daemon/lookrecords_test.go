@@ -136,7 +136,8 @@ func TestAdministrationOverHTTP(t *testing.T) {
 		}
 	}
 	soon := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
-	for query, want := range map[string]int{"?tenant=art&": 2, "?prefix=token.use&": 3, "?since=" + soon + "&": 0} {
+	for query, want := range map[string]int{"?tenant=art&": 2, "?prefix=token.use&": 3, "?since=" + soon + "&": 0,
+		"?since=2300-01-01T00:00:00Z&": 0, "?prefix=token.use&since=1600-01-01T00:00:00Z&": 3} {
 		if events := everyPage[audit.Event](t, d, "/v1/audit"+query, all, 1); len(events) != want {
 			t.Errorf("%s: %+v, want %d", query, events, want)
 		}
