@@ -69,6 +69,7 @@ func (h *hands) serve(do func()) {
 			return
 		}
 		one.do()
+		one.do = nil // what it holds is not kept until the next read
 	}
 }
 
