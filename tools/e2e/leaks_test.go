@@ -97,7 +97,11 @@ func TestNothingLeaks(t *testing.T) {
 	}
 }
 
-// settled waits until the node is idle and holds no more than limit (nil: twice the same).
+// spare is what a worker that waits for its session costs the daemon. There may be one or none when the test looks;
+// five rounds that leak hold more.
+var spare = holdings{descriptors: 4, children: 1}
+
+// settled waits until the node is idle and holds no more than limit and a spare worker (nil: twice the same).
 func settled(t *testing.T, n *rig.Node, limit *holdings) holdings {
 	t.Helper()
 	eventually(t, idle(t.Context(), n))
@@ -115,8 +119,8 @@ func settled(t *testing.T, n *rig.Node, limit *holdings) holdings {
 			}
 			return nil
 		}
-		if h.descriptors > limit.descriptors || h.memfds > limit.memfds || h.mappings > limit.mappings ||
-			h.children > limit.children {
+		if h.descriptors > limit.descriptors+spare.descriptors || h.children > limit.children+spare.children ||
+			h.memfds > limit.memfds || h.mappings > limit.mappings {
 			return fmt.Errorf("the daemon holds %+v, before %+v", h, *limit)
 		}
 		return nil
