@@ -33,6 +33,7 @@ type bulk struct {
 	// Immutable: how the lanes' end and an operation's own are told of. The client's bulk ends the session.
 	fail  func(error)
 	ended func(o *bulkOp, status int32)
+	aside func(do func()) // runs do on another thread, which work counts
 
 	staged  atomic.Int64 // bytes kept for writes whose turn has not come
 	asleep  atomic.Bool  // the reader will not look at due
@@ -52,6 +53,7 @@ const (
 func newBulk(s *session) *bulk {
 	b := &bulk{s: s, ops: map[uint64]*bulkOp{}, fail: s.fail}
 	b.ended = b.tellEnd
+	b.aside = func(do func()) { b.hands.run(&b.work, do) }
 	b.grown.L = &b.mu
 	return b
 }

@@ -11,9 +11,10 @@ import (
 	"tendril/forwarding/link"
 )
 
-// hands are threads that send reads' bytes, making room for others (link.GiveWay), and then wait for the next read. A
-// goroutine that starts anew costs three system calls for that, and wakes a thread which then wakes the next one's:
-// with four lanes the last began four wake-ups late. These sleep in the kernel, and wake side by side.
+// hands are threads that send reads' bytes, or wait for a device that takes a write's, making room for others
+// (link.GiveWay), and then wait for more to do. A goroutine that starts anew costs three system calls for that, and
+// wakes a thread which then wakes the next one's: with four lanes the last began four wake-ups late. These sleep in the
+// kernel, and wake side by side.
 //
 // They end with the worker's process; tests close them before.
 //
@@ -21,6 +22,7 @@ import (
 type hands struct {
 	mu     sync.Mutex
 	idle   []*hand
+	count  int // of all of them
 	closed bool
 }
 
@@ -39,11 +41,13 @@ func (h *hands) run(work *sync.WaitGroup, do func()) {
 	work.Go(func() { link.GiveWay(func() { h.serve(do) }) })
 }
 
+// take returns one that has nothing to do; nil: there is none, and the caller makes one.
 func (h *hands) take() *hand {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := len(h.idle)
 	if n == 0 {
+		h.count++
 		return nil
 	}
 	one := h.idle[n-1]
@@ -58,6 +62,7 @@ func (one *hand) ring(do func()) {
 
 // serve runs do, and then what it is rung for.
 func (h *hands) serve(do func()) {
+	defer h.gone()
 	do()
 	bell, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if err != nil {
@@ -71,6 +76,12 @@ func (h *hands) serve(do func()) {
 		one.do()
 		one.do = nil // what it holds is not kept until the next read
 	}
+}
+
+func (h *hands) gone() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.count--
 }
 
 // await sleeps until the bell rings.

@@ -130,6 +130,7 @@ func (p *peers) add(m *clwire.PeerExpect) (*peerLink, error) {
 	}
 	l.link = peer.New(o)
 	l.bulk.fail, l.bulk.ended = l.link.End, l.ended
+	l.bulk.aside = l.bulk.work.Go // a link ends before its process, and with it whoever works for it
 	if p.links == nil {
 		p.links = map[uint64]*peerLink{}
 	}

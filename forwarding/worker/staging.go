@@ -35,6 +35,7 @@ type staging struct {
 
 	mu     sync.Mutex
 	queues map[*clContext]opencl.Queue // in order, for chunks alone
+	inward map[*clContext]*inflow      // what is on its way by them
 }
 
 func (p *staging) open() bool {
@@ -46,7 +47,7 @@ func (p *staging) open() bool {
 		}
 		p.seg = &segment{mem: mem}
 		p.free, p.out = make(chan int, stagingSlots-outSlots), make(chan int, outSlots)
-		p.queues = map[*clContext]opencl.Queue{}
+		p.queues, p.inward = map[*clContext]opencl.Queue{}, map[*clContext]*inflow{}
 		for i := range outSlots {
 			p.out <- i
 		}
@@ -116,6 +117,7 @@ func (p *staging) forget(c *clContext) {
 	defer p.mu.Unlock()
 	if q, ok := p.queues[c]; ok {
 		delete(p.queues, c)
+		delete(p.inward, c)
 		p.seg.mu.Lock()
 		pinned := p.seg.pinned[c]
 		delete(p.seg.pinned, c)
@@ -195,13 +197,68 @@ func (o *bulkOp) placeDevice(c stagedChunk) {
 
 // copyIn starts a slot's copy to the device and sees to its end.
 func (o *bulkOp) copyIn(q opencl.Queue, i int, at, n uint64) {
-	p := &o.b.staging
-	e, status := o.transfer(q, false, at, n, p.slot(i), opencl.After{Want: true})
-	o.b.work.Go(func() {
-		status = waitFor(e, status)
-		p.free <- i
-		o.placed(int32(status))
-	})
+	e, status := o.transfer(q, false, at, n, o.b.staging.slot(i), opencl.After{Want: true})
+	o.b.staging.inflow(o.buffer.context).add(incoming{o: o, slot: i, event: e, status: status})
+}
+
+// inflow is the chunks on their way to a device by one queue. It is in order: one thread waits for one after another. A
+// goroutine for each would be a thread for each, and NVIDIA's driver keeps a core busy for each that waits.
+type inflow struct {
+	mu     sync.Mutex // leaf
+	due    []incoming // oldest first
+	waited bool       // somebody waits for them
+}
+
+// incoming is a chunk on its way to the device.
+type incoming struct {
+	o      *bulkOp
+	slot   int
+	event  opencl.Event
+	status opencl.Status
+}
+
+// inflow returns that of a context.
+func (p *staging) inflow(c *clContext) *inflow {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f := p.inward[c]
+	if f == nil {
+		f = &inflow{}
+		p.inward[c] = f
+	}
+	return f
+}
+
+// add sees to a chunk's end.
+func (f *inflow) add(g incoming) {
+	f.mu.Lock()
+	f.due = append(f.due, g)
+	begin := !f.waited
+	f.waited = true
+	f.mu.Unlock()
+	if begin {
+		g.o.b.aside(f.land)
+	}
+}
+
+// land waits for the chunks until there is none.
+func (f *inflow) land() {
+	for g, ok := f.oldest(); ok; g, ok = f.oldest() {
+		status := waitFor(g.event, g.status)
+		g.o.b.staging.free <- g.slot
+		g.o.placed(int32(status))
+	}
+}
+
+func (f *inflow) oldest() (g incoming, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.due) == 0 {
+		f.waited, f.due = false, nil
+		return g, false
+	}
+	g, f.due = f.due[0], f.due[1:]
+	return g, true
 }
 
 // waitFor waits for a copy; after a failure, for what of it was begun.
