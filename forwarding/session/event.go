@@ -127,6 +127,9 @@ func (e *Event) letGo(w *worker) {
 	} else {
 		w.SendLazy(&clwire.Release{ID: e.id})
 	}
+	if e.reported.Load() {
+		return // it went out of the table then
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.events, e.id)

@@ -256,6 +256,9 @@ func (k *Kernel) handleLocked(h uintptr) api.HostPtr {
 
 // EnqueueNDRange is clEnqueueNDRangeKernel (§5.10).
 func (d *Driver) EnqueueNDRange(queue, kernel uintptr, r *api.Range, w api.Waits) (uintptr, api.Status) {
+	if d.queues.Get(queue) == nil && d.kernels.Get(kernel) == nil { // mostly, and this way nothing is allocated
+		return d.base.EnqueueNDRange(queue, kernel, r, w)
+	}
 	return d.launch(queue, kernel, w, func(queue, kernel uintptr, w api.Waits) (uintptr, api.Status) {
 		return d.base.EnqueueNDRange(queue, kernel, r, w)
 	})

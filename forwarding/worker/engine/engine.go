@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -100,7 +101,7 @@ type Engine struct {
 
 	mu       sync.Mutex
 	queues   map[uint64]*queue
-	open     map[*queue]struct{} // not retired: also those that the client dropped
+	open     []*queue // not retired: also those that the client dropped. One that goes leaves a new slice behind
 	events   map[uint64]*event
 	hosts    map[uint64]*command // open host operations by op
 	dirty    []*queue            // may have something to submit
@@ -130,8 +131,7 @@ type Engine struct {
 // New makes an engine without queues.
 func New(d Driver, s Sink, o Options) *Engine {
 	return &Engine{driver: d, sink: s, opt: o, awake: 1,
-		queues: map[uint64]*queue{}, open: map[*queue]struct{}{}, events: map[uint64]*event{},
-		hosts: map[uint64]*command{}}
+		queues: map[uint64]*queue{}, events: map[uint64]*event{}, hosts: map[uint64]*command{}}
 }
 
 // queue is one command queue. Guarded by Engine.mu; id, native and the flags are immutable.
@@ -157,6 +157,7 @@ type queue struct {
 	sent       int      // commands submitted; out of order: those that nobody follows
 	seen       int      // how many of sent have been seen to end
 	unflushed  bool     // with Submitters: the caller submitted past the submitter
+	bursts     bursts   // with Submitters, in order: how many commands come between two finishes
 	fresh      bool     // something was submitted since tail, tailEvent
 	running    int      // live events watched for Running
 	latched    int32    // first failure since the last Finish
@@ -203,7 +204,7 @@ func (e *Engine) AddQueue(id uint64, native Native, outOfOrder bool, clock Nativ
 	}
 	q := &queue{id: id, native: native, outOfOrder: outOfOrder, clock: clock, gone: gone}
 	e.queues[id] = q
-	e.open[q] = struct{}{}
+	e.open = append(e.open, q)
 	if e.opt.Submitters {
 		q.submitter = make(chan struct{}, 1)
 		submitter := q.submitter
@@ -238,7 +239,8 @@ func (e *Engine) retire(q *queue) {
 	}
 	gone := q.gone
 	q.gone = nil
-	delete(e.open, q)
+	at := slices.Index(e.open, q)
+	e.open = slices.Concat(e.open[:at], e.open[at+1:]) // somebody may be going through the old one
 	if q.submitter != nil {
 		close(q.submitter)
 	}
@@ -387,8 +389,11 @@ func (e *Engine) submitNow(q *queue, c *Command, after []*event, ev *event) {
 	// The last has an event for who waits for the queue next. A driver behind submitters makes a marker for him as
 	// quickly, and each event costs it more than a microsecond (NVIDIA).
 	last := !e.opt.Submitters
-	if ev == nil && e.opt.Submitters && !q.outOfOrder && q.sent%markEvery == 0 && q.underWay() > 0 {
-		ev = &event{queue: q}
+	if e.opt.Submitters && !q.outOfOrder {
+		last = q.bursts.command()
+		if ev == nil && q.sent%markEvery == 0 && q.underWay() > 0 {
+			ev = &event{queue: q}
+		}
 	}
 	want := ev != nil || e.all || last && !q.outOfOrder
 	q.unflushed = e.opt.Submitters

@@ -140,7 +140,7 @@ func (e *Engine) HasEvent(id uint64) bool {
 // done ends an event: its watchers are told, its dependents freed or failed.
 // The caller takes it out of its queue's live list.
 func (e *Engine) done(ev *event, status int32) {
-	e.precede(ev)
+	e.precede(ev, status)
 	var end End
 	if ev.state == stateSubmitted {
 		status, end = e.settle(ev, status)

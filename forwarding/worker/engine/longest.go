@@ -16,7 +16,7 @@ func (e *Engine) Longest(now time.Time) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var longest time.Duration
-	for q := range e.open {
+	for _, q := range e.open {
 		e.start(q)
 		for at := 0; at < len(q.live); at += sweepChunk {
 			chunk := q.live[at:min(at+sweepChunk, len(q.live))]

@@ -6,13 +6,27 @@ package engine
 // for too early.
 
 // precede ends what an event's command came after. The driver has it done, or the command would not have run; of the
-// same queue in order it is done already.
-func (e *Engine) precede(ev *event) {
+// same queue in order it is done already. Where the command went well, so did all that it waited for (OpenCL 3.0
+// §5.11): the driver is not asked.
+func (e *Engine) precede(ev *event, status int32) {
+	ran := status == 0 && ev.state == stateSubmitted
 	for _, d := range ev.deps {
+		if ran && d.state == stateSubmitted && d.queue.outOfOrder {
+			e.endWell(d)
+			continue
+		}
 		e.endThrough(d)
 	}
 	for _, d := range ev.behind {
 		e.endThrough(d)
+	}
+}
+
+// endWell ends an event of a queue out of order that has gone well.
+func (e *Engine) endWell(d *event) {
+	e.done(d, 0)
+	if !d.queue.sweeping {
+		e.takeEnded(d.queue)
 	}
 }
 

@@ -11,6 +11,8 @@ type handDriver struct {
 	next  Native
 	asked int // events whose status was asked for
 	ended map[Native]bool
+
+	markers, released int
 }
 
 func (d *handDriver) submit(want bool) Native {
@@ -22,6 +24,7 @@ func (d *handDriver) submit(want bool) Native {
 }
 
 func (d *handDriver) Marker(_ Native, _ bool, _ []Native, want bool) (Native, int32) {
+	d.markers++
 	return d.submit(want), 0
 }
 func (d *handDriver) Flush(Native) {}
@@ -35,7 +38,7 @@ func (d *handDriver) Statuses(events []Native, status []int32) {
 	}
 }
 func (d *handDriver) Profile(Native) (t [5]uint64, ok bool) { return t, false }
-func (d *handDriver) Release([]Native)                      {}
+func (d *handDriver) Release(events []Native)               { d.released += len(events) }
 
 func (d *handDriver) endAll() {
 	for e := range d.next {

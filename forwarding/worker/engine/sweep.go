@@ -48,7 +48,7 @@ func (e *Engine) sweepOrdered(q *queue) (ended bool) {
 // sweepDisordered is sweep for a queue out of order. The driver is not asked for what waits for another command of the
 // queue: of a long chain, one question is enough. What that one waits for stands before it.
 func (e *Engine) sweepDisordered(q *queue) (ended bool) {
-	part := e.picked[:0]
+	part, sought := e.picked[:0], false
 	ask := func() {
 		if len(part) > 0 {
 			some, _ := e.sweepPart(q, part)
@@ -61,6 +61,14 @@ func (e *Engine) sweepDisordered(q *queue) (ended bool) {
 			if ask(); ev.waitsInside(q) {
 				continue
 			}
+			if !sought {
+				sought = true
+				e.seekChains(q)
+			}
+		}
+		if ev.state == stateDone {
+			ended = true
+			continue
 		}
 		if part = append(part, ev); len(part) == sweepChunk {
 			ask()
@@ -70,6 +78,42 @@ func (e *Engine) sweepDisordered(q *queue) (ended bool) {
 	e.picked = part
 	clear(e.picked[:cap(e.picked)])
 	return ended
+}
+
+// seekChains looks how far chains have come that have begun to end: with a command, all that it waited for has ended.
+// Mostly that is the newest one. Else it is sought by halves, which is right for one chain; of several the caller finds
+// the rest.
+func (e *Engine) seekChains(q *queue) {
+	running := e.newestInside(q, len(q.live))
+	for running >= 0 && e.endInside(q, running) {
+		running = e.newestInside(q, running)
+	}
+	for from := 0; from < running; {
+		half := (from + running) / 2
+		i := e.newestInside(q, half+1)
+		switch {
+		case i < from || e.endInside(q, i):
+			from = half + 1
+		default:
+			running = i
+		}
+	}
+}
+
+// newestInside is where the newest command before a place is that waits for another of the queue; -1: there is none.
+func (e *Engine) newestInside(q *queue, before int) int {
+	for i := before - 1; i >= 0; i-- {
+		if ev := q.live[i]; ev.state == stateSubmitted && ev.waitsInside(q) {
+			return i
+		}
+	}
+	return -1
+}
+
+// endInside asks for one command's end.
+func (e *Engine) endInside(q *queue, at int) bool {
+	e.sweepPart(q, q.live[at:at+1])
+	return q.live[at].state == stateDone
 }
 
 // waitsInside says whether the event's command waits for another of its queue that has not been seen to end.
@@ -142,22 +186,23 @@ func (e *Engine) stillRuns(ev *event, s int32) {
 }
 
 func (e *Engine) sweepAll() {
-	for q := range e.open {
+	for _, q := range e.open {
 		if len(q.live) > 0 {
 			e.sweep(q)
 		}
 	}
 }
 
-// Poll ends what is done of the queues that somebody waits for, and reports
-// whether somebody still waits.
+// Poll ends what is done of the queues that somebody waits for, and reports whether somebody still waits. Where nobody
+// does it lets go of what has ended.
 func (e *Engine) Poll() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.urgent == 0 {
+		e.collect() // while nothing is asked for
 		return false
 	}
-	for q := range e.open {
+	for _, q := range e.open {
 		e.start(q)
 		if q.urgent > 0 && (len(q.live) == 1 || e.awaitedEnded(q)) { // one is asked for once
 			e.sweep(q)
@@ -225,7 +270,7 @@ func (e *Engine) start(q *queue) {
 
 // look sweeps everything.
 func (e *Engine) look() {
-	for q := range e.open {
+	for _, q := range e.open {
 		e.start(q)
 	}
 	e.sweepAll()
@@ -267,7 +312,7 @@ func (e *Engine) startWaiters() {
 	if e.closed {
 		return
 	}
-	for q := range e.open {
+	for _, q := range e.open {
 		if q.urgent > 0 && !q.waiting {
 			q.waiting = true
 			e.work.Go(func() { e.waitFor(q) })
@@ -286,7 +331,7 @@ func (e *Engine) unattended() bool {
 
 // unfollowed says whether there is more to follow than waiters block on.
 func (e *Engine) unfollowed() bool {
-	for q := range e.open {
+	for _, q := range e.open {
 		if len(q.live) > min(q.urgent, 1) || q.running > 0 {
 			return true
 		}
@@ -332,7 +377,7 @@ func (e *Engine) keepPace() {
 		}
 		e.pauseFor(pause)
 		ended := false
-		for q := range e.open {
+		for _, q := range e.open {
 			ended = e.sweep(q) || ended
 		}
 		e.pump()
@@ -367,7 +412,7 @@ func (e *Engine) pauseFor(d time.Duration) {
 func (e *Engine) Close() {
 	e.mu.Lock()
 	e.closed = true
-	for q := range e.open {
+	for _, q := range e.open {
 		if q.submitter != nil {
 			close(q.submitter)
 			q.submitter = nil
@@ -378,7 +423,7 @@ func (e *Engine) Close() {
 	e.work.Wait()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for q := range e.open {
+	for _, q := range e.open {
 		for _, h := range q.held {
 			if h.task != nil {
 				h.task.Drop()
