@@ -76,6 +76,7 @@ type Driver struct {
 	closeOnce     sync.Once
 	peers         *peers.Table
 	reporting     atomic.Int32 // workers whose end is being told of
+	unpublished   sync.Map     // why reads' buffers cannot become Config.Publish, as it was said
 	cudaSeen      sync.Once    // whether the program has CUDA loaded was looked at
 
 	mu        sync.Mutex

@@ -174,6 +174,10 @@ func (w *worker) protect(seg *node.Segment, by *os.File, writable bool) error {
 // publishCopy makes the object of a buffer in the driver's memory, or of one that the program may write at any time:
 // the bytes are copied once, into the object's own segment, and the buffer stays as it is.
 func (b *Buffer) publishCopy(name string, meta []byte) (id [16]byte, err error) {
+	if b.d.control == nil {
+		return id, fmt.Errorf("%w: publish %q: the device is of another machine, and only a GPU whose driver imports memory (%s) can keep a result there",
+			object.ErrUnsupported, name, externalMemory)
+	}
 	seg, err := b.d.control.AllocSegment(b.size, nil)
 	if err != nil {
 		return id, fmt.Errorf("publish %d bytes as %q: %w", b.size, name, err)
@@ -350,7 +354,14 @@ func (d *Driver) publishRead(b *Buffer, off, size uint64) {
 	if err == nil {
 		_, err = d.Publish(b.handle, d.cfg.Publish, meta)
 	}
-	if err != nil && !errors.Is(err, object.ErrExists) {
-		d.cfg.Log(fmt.Sprintf("tendril: %v", err))
+	if err == nil || errors.Is(err, object.ErrExists) {
+		return
 	}
+	line := fmt.Sprintf("tendril: %v", err)
+	if errors.Is(err, object.ErrUnsupported) { // so will be the next reads': the reasons are few
+		if _, said := d.unpublished.LoadOrStore(line, true); said {
+			return
+		}
+	}
+	d.cfg.Log(line)
 }

@@ -131,6 +131,28 @@ func TestPublishKinds(t *testing.T) {
 	r.d.contexts.Get(r.ctx).Remote = false
 }
 
+// A device of another machine that is no GPU has nowhere to put an object. The program is told so once, and goes on.
+func TestPublishFromAnotherMachinesCPU(t *testing.T) {
+	const size = 4096
+	var said []string
+	r, _ := newFarRig(t, false, func(c *Config) {
+		c.Publish, c.Log = "result", func(line string) { said = append(said, line) }
+	})
+	for _, kind := range []string{"", "host", "cuda"} {
+		r.d.cfg.PublishKind = kind
+		if _, err := r.d.Publish(r.buffer(size), "result", nil); !errors.Is(err, object.ErrUnsupported) {
+			t.Errorf("kind %q: %v", kind, err)
+		}
+	}
+	q, b, into := r.queue(0), r.buffer(size), hostMemory(t, make([]byte, size))
+	for range 2 {
+		r.handle(r.d.EnqueueRead(q, b, true, 0, size, ptr(into), api.Waits{}))
+	}
+	if len(said) != 1 {
+		t.Errorf("said %q", said)
+	}
+}
+
 // An object that is not sealed is a buffer to write, whose maker sees what was written; and it cannot be published.
 func TestADraftAsABuffer(t *testing.T) {
 	const size = 1 << 16
