@@ -20,6 +20,9 @@ import (
 // to leave. Of the sessions that a GPU has room for, an eighth is for tenants that have none there. What other
 // programs of this machine have on the GPU is not known here; there the driver itself refuses.
 //
+// A GPU that several platforms show is one (samegpu.go), and a session on each of them a process with a context of its
+// own: it is charged for each.
+//
 // A GPU in compute mode exclusive allows one process. Where all GPUs of a platform are such, it has as many sessions as
 // GPUs; where some are not, the driver refuses contexts by itself.
 
@@ -35,18 +38,14 @@ func ownMemory(d clwire.DeviceSnapshot) uint64 {
 // fits says why a platform's GPUs have no room for one more session; nil: they have. The caller is in p.admitting.
 func (p *Pool) fits(tenant string, pl *Platform) error {
 	exclusive, gpus, busiest := 0, 0, 0
-	for _, d := range pl.Snapshot.Devices {
-		bytes := ownMemory(d)
-		if bytes == 0 {
-			continue
-		}
+	for _, g := range gpusOf(pl) {
 		gpus++
-		if d.Mode == clwire.ComputeExclusive {
+		if g.mode == clwire.ComputeExclusive {
 			exclusive++
 		}
-		sessions, own := p.sessionsOn(d.UUID, tenant)
+		sessions, own := p.sessionsOn(g.uuid, tenant)
 		busiest = max(busiest, sessions)
-		if err := p.fitsOn(tenant, d.UUID, bytes, sessions, own); err != nil {
+		if err := p.fitsOn(tenant, g.uuid, g.bytes, sessions, own); err != nil {
 			return err
 		}
 	}
@@ -153,20 +152,17 @@ func (p *Pool) admit(ctx context.Context, tenant string, pl *Platform) error {
 
 // count adds n sessions of a tenant to each GPU of a platform. p.mu is held.
 func (p *Pool) count(pl *Platform, tenant string, n int) {
-	for _, d := range pl.Snapshot.Devices {
-		if ownMemory(d) == 0 {
-			continue
-		}
-		on := p.admitted[d.UUID]
+	for _, g := range gpusOf(pl) {
+		on := p.admitted[g.uuid]
 		if on == nil {
 			on = map[string]int{}
-			p.admitted[d.UUID] = on
+			p.admitted[g.uuid] = on
 		}
 		if on[tenant] += n; on[tenant] == 0 {
 			delete(on, tenant)
 		}
 		if len(on) == 0 {
-			delete(p.admitted, d.UUID)
+			delete(p.admitted, g.uuid)
 		}
 	}
 }

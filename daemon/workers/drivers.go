@@ -43,7 +43,9 @@ func (p *Pool) Probe() {
 	}
 	p.setDrivers(states)
 	p.setFallbacks(slices.Concat(lacking...))
-	offered, hidden, missing := p.opts.Devices.choose(slices.Concat(found...))
+	all := slices.Concat(found...)
+	shareUUIDs(p.opts.Node, all)
+	offered, hidden, missing := p.opts.Devices.choose(all)
 	if len(missing) > 0 {
 		p.opts.Log.WithField("devices", missing).Warn("--devices names a device that no OpenCL driver shows: see tendril devices, and tendril status")
 	}
@@ -137,6 +139,13 @@ func (p *Pool) Platforms(ctx context.Context) ([]*Platform, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.platforms, nil
+}
+
+// Offered gives the working platforms that are known now: none before the first probe has ended.
+func (p *Pool) Offered() []*Platform {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.platforms
 }
 
 // Drivers gives the state of each driver, in order.

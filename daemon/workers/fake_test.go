@@ -109,9 +109,22 @@ func fakeProbe(mode string) {
 			}
 		}
 	}
+	platforms := 1
+	if mode == "gpus-twice" { // one GPU, and a second platform that shows it, by its place alone, and again
+		devices[0].Info[cl.DEVICE_PCI_BUS_INFO_KHR] = make([]byte, 16)
+		devices[1] = clwire.DeviceSnapshot{Info: devices[0].Info}
+		platforms = 2
+	}
 	p := clwire.PlatformSnapshot{Info: map[uint32][]byte{cl.PLATFORM_NAME: []byte("Fake " + mode + "\x00")},
 		Devices: devices}
-	json.NewEncoder(out).Encode(clwire.ProbeResult{Platforms: []clwire.PlatformSnapshot{p}})
+	r := clwire.ProbeResult{Platforms: []clwire.PlatformSnapshot{p}}
+	if platforms == 2 {
+		r.Platforms[0].Devices = devices[:1]
+		second := p
+		second.Index, second.Devices = 1, []clwire.DeviceSnapshot{devices[1], devices[1]}
+		r.Platforms = append(r.Platforms, second)
+	}
+	json.NewEncoder(out).Encode(r)
 }
 
 func fakeWorker(mode, cache, only string) {

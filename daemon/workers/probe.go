@@ -117,6 +117,11 @@ func deviceUUID(node string, s clwire.PlatformSnapshot, i int) string {
 	if raw, err := hex.DecodeString(own); err == nil && len(raw) == 16 {
 		return own
 	}
+	return derivedUUID(node, s, i)
+}
+
+// derivedUUID is that of a device whose driver gives it none.
+func derivedUUID(node string, s clwire.PlatformSnapshot, i int) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%d\x00%d", node, s.ICD, s.Index, i))
 	return hex.EncodeToString(sum[:16])
 }
