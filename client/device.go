@@ -45,13 +45,16 @@ func (c *Conn) GPUs() ([]GPU, error) {
 	return list, nil
 }
 
-// FindGPU reads a UUID, or cuda:N for the N-th of GPUs.
+// FindGPU reads a UUID, cuda:N for the N-th of GPUs, or opencl:N for the N-th OpenCL device that programs see.
 func (c *Conn) FindGPU(text string) (object.Device, error) {
+	if place, is := strings.CutPrefix(text, "opencl:"); is {
+		return c.findOpenCL(place)
+	}
 	place, is := strings.CutPrefix(text, "cuda:")
 	if !is {
 		gpu, err := object.ParseDevice(text)
 		if err != nil {
-			err = fmt.Errorf("%w: %.60q: want cuda:N, such as cuda:0, or a UUID of 32 hexadecimal digits",
+			err = fmt.Errorf("%w: %.60q: want cuda:N, such as cuda:0, opencl:N, or a UUID of 32 hexadecimal digits",
 				object.ErrInvalid, text)
 		}
 		return gpu, err
@@ -70,16 +73,49 @@ func (c *Conn) FindGPU(text string) (object.Device, error) {
 		len(list))
 }
 
-// DeviceMemory is an allocation of a GPU.
-type DeviceMemory struct {
-	Device object.Device
-	Bytes  uint64 // of the allocation: what is to be mapped. The object's bytes are its first ones
-
-	mu   sync.Mutex
-	file *os.File // nil: taken, or closed
+// findOpenCL gives the UUID of an OpenCL device by its position among all that the node shows.
+func (c *Conn) findOpenCL(place string) (object.Device, error) {
+	raw, err := c.Devices()
+	if err != nil {
+		return object.Device{}, err
+	}
+	var snapshot struct {
+		Platforms []struct {
+			Devices []struct {
+				UUID object.Device `json:"uuid"`
+			} `json:"devices"`
+		} `json:"platforms"`
+	}
+	if err := json.Unmarshal(raw, &snapshot); err != nil {
+		return object.Device{}, fmt.Errorf("%w: %v reply: %w", object.ErrProtocol, wire.Devices, err)
+	}
+	n, err := strconv.Atoi(place)
+	count := 0
+	for _, p := range snapshot.Platforms {
+		for _, d := range p.Devices {
+			if err == nil && count == n {
+				return d.UUID, nil
+			}
+			count++
+		}
+	}
+	return object.Device{}, fmt.Errorf("%w: \"opencl:%.40s\": this node has %d OpenCL devices, the first is opencl:0",
+		object.ErrInvalid, place, count)
 }
 
-// TakeFile gives the descriptor, once: the caller closes it, or hands it to what consumes it. nil: it was taken.
+// DeviceMemory is an allocation of a device.
+type DeviceMemory struct {
+	Device object.Device
+	// of the allocation: what is to be mapped. The object's bytes are its first ones. 0: an OpenCL driver's memory, which
+	// no other process maps; CopyObject fills and reads it
+	Bytes uint64
+
+	mu   sync.Mutex
+	file *os.File // nil: taken, or closed, or there is none
+}
+
+// TakeFile gives the descriptor, once: the caller closes it, or hands it to what consumes it. nil: it was taken, or there
+// is none.
 func (m *DeviceMemory) TakeFile() *os.File {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -188,8 +224,9 @@ func (c *Conn) askDevice(kind wire.Type, p interface{ Append([]byte) []byte }) (
 	if err != nil {
 		return nil, m, err
 	}
-	if err = m.Decode(k.payload); err == nil && k.files[0] == nil {
-		err = fmt.Errorf("%w: a %v reply without a descriptor", object.ErrProtocol, kind)
+	if err = m.Decode(k.payload); err == nil && (k.files[0] == nil) != (m.Bytes == 0) {
+		err = fmt.Errorf("%w: a %v reply of %d bytes to be mapped, and a descriptor: %v", object.ErrProtocol, kind, m.Bytes,
+			k.files[0] != nil)
 	}
 	if err != nil {
 		k.closeFiles()
@@ -304,9 +341,6 @@ func (o *DeviceObject) Release() {
 // failed); ErrDisconnected.
 func (c *Conn) CopyObject(to object.ID, toOffset uint64, from object.ID, fromName string, fromOffset,
 	bytes uint64) error {
-	if err := c.notShared("copy"); err != nil {
-		return err
-	}
 	return c.simple(wire.CopyObject, &wire.CopyRequest{To: to, ToOffset: toOffset, From: from, FromName: fromName,
 		FromOffset: fromOffset, Bytes: bytes})
 }

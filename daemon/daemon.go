@@ -70,6 +70,7 @@ type Daemon struct {
 	store          *store.Store
 	pool           *workers.Pool
 	keeper         *keeper.Keeper // starts its process when it is needed
+	devices        *keeper.Devices
 	sessions       *sessions
 	leases         *leases.Table
 	accesses       accesses
@@ -180,8 +181,8 @@ func (d *Daemon) steps() []step {
 		{"history", d.startHistory, nil},
 		{"inspection", d.openInspect, d.closeInspect},
 		{"sessions", d.letIn, func() error { d.cancel(); d.sessions.stop(); return nil }},
-		{"keeper", func() error { return nil }, func() error { d.keeper.Close(); return nil }}, // ends who waits for it
-		{"leadership", func() error { return nil }, d.yield},                                   // while it can still vote
+		{"keeper", func() error { return nil }, d.closeKeepers}, // ends who waits for it
+		{"leadership", func() error { return nil }, d.yield},    // while it can still vote
 	}
 }
 
@@ -442,11 +443,14 @@ func (d *Daemon) removeLeftCaches() {
 
 func (d *Daemon) openStore() (err error) {
 	d.at("opening the store")
-	d.keeper = keeper.New(keeper.Options{Executable: d.build.Executable, Args: d.build.WorkerArgs,
+	keepers := keeper.Options{Executable: d.build.Executable, Args: d.build.WorkerArgs,
 		Driver: d.cfg.CUDADriver, PinBytes: uint64(max(d.cfg.PinBytes, 0)), Log: d.log,
-		Offers: func(uuid string) (bool, string) { return d.pool.OffersGPU(uuid) }})
+		Offers: func(uuid string) (bool, string) { return d.pool.OffersGPU(uuid) }}
+	d.keeper = keeper.New(keepers)
+	d.devices = keeper.NewDevices(d.keeper, keepers, d.openCLPlatforms,
+		func() []keeper.OpenCL { return openCLOf(d.pool.Offered()) })
 	o := store.Options{
-		Devices: d.keeper, TenantDeviceBytes: d.cfg.QuotaDevice, IdleDeviceBytes: uint64(max(d.cfg.IdleDevice, 0)),
+		Devices: d.devices, DeviceKind: d.devices.Kind, TenantDeviceBytes: d.cfg.QuotaDevice, IdleDeviceBytes: uint64(max(d.cfg.IdleDevice, 0)),
 		CapacityBytes: d.cfg.CapacityBytes, TenantBytes: d.cfg.QuotaBytes, WarmBytes: uint64(max(d.cfg.WarmBytes, 0)),
 		TenantSpillBytes: d.cfg.QuotaSpill, TenantObjects: d.cfg.QuotaObjects, NoIndex: d.cfg.NoIndex,
 		Segments: d.segmentFiles(), TenantSegments: d.tenantSegments(),
@@ -535,6 +539,31 @@ func (d *Daemon) openPool() error {
 		Devices:      choice,
 		ProbeTimeout: d.cfg.ProbeTimeout, StartTimeout: d.cfg.StartTimeout, Log: d.log,
 	}, self)
+	return nil
+}
+
+// openCLPlatforms are the platforms whose devices objects may lie in, for keeper.Devices.
+func (d *Daemon) openCLPlatforms(ctx context.Context) ([]keeper.OpenCL, error) {
+	platforms, err := d.pool.Platforms(ctx)
+	return openCLOf(platforms), err
+}
+
+func openCLOf(platforms []*workers.Platform) (list []keeper.OpenCL) {
+	for _, p := range platforms {
+		o := keeper.OpenCL{ICD: p.Driver.ICD, Platform: p.Snapshot.Index, Devices: map[string]int{}}
+		for i, x := range p.Snapshot.Devices {
+			if o.Devices[x.UUID] = i; p.Places != nil {
+				o.Devices[x.UUID] = p.Places[i]
+			}
+		}
+		list = append(list, o)
+	}
+	return list
+}
+
+func (d *Daemon) closeKeepers() error {
+	d.keeper.Close()
+	d.devices.Close()
 	return nil
 }
 

@@ -29,7 +29,9 @@ type Status struct {
 	PeerLinks []PeerLinkStatus       `json:"peer_links"`       // some of each session whose contexts span workers
 	Kept      []store.Kept           `json:"kept"`             // who has memory that was given up, a tenant each
 	Keeper    *keeper.Status         `json:"keeper,omitempty"` // nil: none was needed so far
-	Transfers []TransferStatus       `json:"transfers"`        // objects on their way here from other nodes
+	// of memory of OpenCL devices that are no GPUs of the CUDA driver's
+	OpenCLKeepers []*keeper.Status `json:"opencl_keepers,omitempty"`
+	Transfers     []TransferStatus `json:"transfers"` // objects on their way here from other nodes
 
 	Others *OthersStatus `json:"others,omitempty"` // what is not shown: other tenants'. nil: everything is
 }
@@ -89,7 +91,7 @@ func (d *Daemon) status() Status {
 		Fallbacks: notNil(d.fallbacks()),
 		PeerLinks: notNil(d.peering.show(sessions)),
 		Kept:      notNil(d.store.Kept()),
-		Keeper:    d.keeper.Status(),
+		Keeper:    d.keeper.Status(), OpenCLKeepers: d.devices.Status(),
 		Transfers: notNil(d.bringing.list()),
 	}
 }

@@ -20,6 +20,10 @@ import (
 // It is not in the index, and goes with the daemon, unless another one takes over. One that nobody uses may leave its
 // GPU for host memory, and that for the disk, when memory is short; the next get brings it back (deviceaway.go).
 //
+// Memory of an OpenCL device cannot be had by a descriptor. What the store has of it names it, and holds the same bytes
+// in host memory, its twin, so that nothing is lost where the keeper of such memory ends. No client is given it: such an
+// object is filled and read by copies. The twin is charged as host memory is.
+//
 // An allocation is charged to its tenant and its GPU until the object has no references any more, whatever processes
 // keep of it then: the kernel does not tell of a driver's memory. Some is kept for its maker's next object, and stays
 // charged (deviceidle.go).
@@ -61,7 +65,9 @@ type Place struct {
 // deviceMemory is where an object in the memory of a GPU lies.
 type deviceMemory struct {
 	device object.Device // immutable
+	kind   object.Kind   // immutable; CUDA or OpenCL. Host: not known yet, of one that never was here
 	bytes  uint64        // immutable; of the allocation, and charged
+	twin   uint64        // bytes of host memory that are charged beside; kind OpenCL. Guarded by Store.mu
 	fd     int           // −1: given up, or its bytes are elsewhere. Guarded by Store.mu
 	// the only connection that was given a descriptor. nil: others were, or may have it in use; guarded by Store.mu
 	maker *Conn
@@ -110,8 +116,9 @@ func roundDevice(size uint64) uint64 { return max((size+deviceGranule-1)&^(devic
 type DeviceHandle struct {
 	ID     object.ID
 	Device object.Device
-	Size   uint64 // of the object
-	Bytes  uint64 // of the allocation: what is to be mapped
+	Kind   object.Kind // CUDA, or OpenCL: the descriptor is for keepers alone
+	Size   uint64      // of the object
+	Bytes  uint64      // of the allocation: what is to be mapped
 	Class  object.Class
 	Meta   []byte // immutable; shared with the store
 	FD     int    // owned by the caller
@@ -226,12 +233,18 @@ func (s *Store) countDevice(e *entry) {
 // newDevice has the driver make memory of a GPU, charged to c's tenant, for one object. Where it does not fit, objects
 // that nobody uses leave that GPU. mu is held, and let go meanwhile.
 func (s *Store) newDevice(c *Conn, device object.Device, size uint64) (*deviceMemory, error) {
-	if err := s.openOne(c); err != nil { // a descriptor, as a segment is one
+	charged := roundDevice(size)
+	kind, twin, err := s.reserveTwin(c, device, charged)
+	if err != nil {
 		return nil, err
 	}
-	charged := roundDevice(size)
-	if err := s.reserveDevice(c, device, charged); err != nil {
+	if err = s.openOne(c); err != nil { // a descriptor, as a segment is one
+		s.uncharge(c.tenant, twin)
+		return nil, err
+	}
+	if err = s.reserveDevice(c, device, charged); err != nil {
 		s.closeOne(c.tenant)
+		s.uncharge(c.tenant, twin)
 		return nil, err
 	}
 	fd, bytes, err := s.makeDevice(c, device, size)
@@ -256,13 +269,49 @@ func (s *Store) newDevice(c *Conn, device object.Device, size uint64) (*deviceMe
 	}
 	if err != nil {
 		if fd >= 0 {
+			s.opts.Devices.Forget(fd)
 			s.doomedFDs = append(s.doomedFDs, fd)
 		}
 		s.closeOne(c.tenant)
+		s.uncharge(c.tenant, twin)
 		s.deviceRoom = true
 		return nil, err
 	}
-	return &deviceMemory{device: device, bytes: bytes, fd: fd, maker: c}, nil
+	m := &deviceMemory{device: device, kind: kind, bytes: bytes, fd: fd, maker: c, twin: twin}
+	if kind == object.OpenCL {
+		m.maker = nil // it is not used again as it is: copies alone write it
+	}
+	return m, nil
+}
+
+// reserveTwin says what kind of memory a device has, and charges the host memory that an allocation there takes
+// beside. mu is held, and let go meanwhile.
+func (s *Store) reserveTwin(c *Conn, device object.Device, bytes uint64) (kind object.Kind, twin uint64, err error) {
+	if s.opts.DeviceKind == nil {
+		return object.CUDA, 0, nil
+	}
+	s.unlock()
+	kind = s.opts.DeviceKind(device, true)
+	s.mu.Lock()
+	if c.closed || s.closed {
+		return kind, 0, errConnClosed
+	}
+	if kind != object.OpenCL {
+		return kind, 0, nil
+	}
+	if err = s.reserveRoom(c.tenant, bytes, c.stopped.Load); err != nil {
+		return kind, 0, fmt.Errorf("%w (what lies in the memory of an OpenCL device takes as much of host memory)", err)
+	}
+	return kind, bytes, nil
+}
+
+// dropTwin has keepers let go of memory that is given up, and takes back what it is charged of host memory. mu is held.
+func (s *Store) dropTwin(t *tenant, m *deviceMemory) {
+	if m.kind == object.OpenCL {
+		s.opts.Devices.Forget(m.fd)
+		s.uncharge(t, m.twin)
+		m.twin = 0
+	}
 }
 
 // reserveDevice charges memory of a GPU for what is being made. Where the tenant's quota is short, what it keeps there
@@ -333,6 +382,7 @@ func (s *Store) freeDevice(e *entry) {
 		s.unchargeDevice(e.tenant, m.device, 0, 1)
 		return
 	}
+	s.dropTwin(e.tenant, m)
 	s.doomedFDs = append(s.doomedFDs, m.fd)
 	m.fd = -1
 	s.unchargeDevice(e.tenant, m.device, m.bytes, 1)
@@ -373,16 +423,21 @@ func (m *deviceMemory) forKeeper() (int, error) {
 }
 
 func (e *entry) deviceHandle(fd int) DeviceHandle {
-	return DeviceHandle{ID: e.id, Device: e.gpu.device, Size: e.size, Bytes: e.gpu.bytes, Class: e.class, Meta: e.meta,
+	return DeviceHandle{ID: e.id, Device: e.gpu.device, Kind: e.gpu.kind, Size: e.size, Bytes: e.gpu.bytes, Class: e.class, Meta: e.meta,
 		FD: fd}
 }
 
-// kind says what memory an object lies in.
-func (e *entry) kind() object.Kind {
-	if e.gpu != nil {
-		return object.CUDA
+// kind says what memory an object lies in, or comes back to.
+func (s *Store) kind(e *entry) object.Kind {
+	switch {
+	case e.gpu == nil:
+		return object.Host
+	case e.gpu.kind != object.Host:
+		return e.gpu.kind
+	case s.opts.DeviceKind != nil:
+		return s.opts.DeviceKind(e.gpu.device, false)
 	}
-	return object.Host
+	return object.CUDA
 }
 
 // hostBytes is what an object takes of host memory.
@@ -553,7 +608,8 @@ func (s *Store) handOffDevice(h *handoff.State, e *entry, o *handoff.Object) {
 	}
 	s.unrankDevice(e)
 	h.Catalog.DeviceObjects = o.AppendTo(h.Catalog.DeviceObjects)
-	h.Catalog.DeviceMemory = append(h.Catalog.DeviceMemory, handoff.Device{Device: e.gpu.device, Bytes: e.gpu.bytes})
+	h.Catalog.DeviceMemory = append(h.Catalog.DeviceMemory, handoff.Device{Device: e.gpu.device, Bytes: e.gpu.bytes,
+		Kind: e.gpu.kind, Twin: e.gpu.twin})
 	h.Devices = append(h.Devices, e.gpu.fd)
 	e.gpu.fd = -1
 	delete(s.onDevices, e)
@@ -569,12 +625,16 @@ func (s *Store) inheritDevices(h *handoff.State) error {
 		}
 		r := &o.Record
 		if m := h.Catalog.DeviceMemory; i >= len(m) || r.ID.IsZero() || s.objects[r.ID] != nil || !r.Class.Valid() ||
-			r.Class == object.Persisted || r.SizeBytes == 0 || r.SizeBytes > m[i].Bytes || m[i].Device.IsZero() {
+			r.Class == object.Persisted || r.SizeBytes == 0 || r.SizeBytes > m[i].Bytes || m[i].Device.IsZero() ||
+			m[i].Twin > roundDevice(m[i].Bytes) || m[i].Kind > object.OpenCL {
 			return fmt.Errorf("%w: object %s of %d bytes in the memory of a GPU", object.ErrProtocol, r.ID, r.SizeBytes)
 		}
 		e, m := s.inheritRecord(o), h.Catalog.DeviceMemory[i]
 		e.state = object.Sealed
-		s.setDevice(e, &deviceMemory{device: m.Device, bytes: m.Bytes, fd: h.Devices[0]})
+		if m.Kind == object.Host {
+			m.Kind = object.CUDA // of a release that knew no other
+		}
+		s.setDevice(e, &deviceMemory{device: m.Device, kind: m.Kind, bytes: m.Bytes, twin: m.Twin, fd: h.Devices[0]})
 		h.Devices = h.Devices[1:]
 		if e.tenant.devices == nil {
 			e.tenant.devices = make(deviceCharges)
@@ -583,8 +643,8 @@ func (s *Store) inheritDevices(h *handoff.State) error {
 		s.devices.add(m.Device, m.Bytes, 1)
 		s.opened++
 		e.tenant.opened++
-		s.charged += e.charge
-		e.tenant.charged += e.charge
+		s.charged += e.charge + m.Twin
+		e.tenant.charged += e.charge + m.Twin
 		s.insert(e)
 		table, last = rest, o
 	}

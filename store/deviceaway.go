@@ -250,6 +250,7 @@ func (s *Store) enterDevice(c *Conn, e *entry) error {
 	e.moving = nil
 	if err != nil || e.state != object.Sealed {
 		if m != nil {
+			s.dropTwin(e.tenant, m)
 			s.doomedFDs = append(s.doomedFDs, m.fd)
 			s.deviceRoom = true
 			s.unchargeDevice(e.tenant, m.device, m.bytes, 0)

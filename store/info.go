@@ -129,7 +129,7 @@ func (c *Conn) lookAt(q Query, found []glance) []sight {
 	defer c.s.endStep()
 	for _, x := range found {
 		if c.lists(q, x.e) {
-			seen = append(seen, x.e.look())
+			seen = append(seen, c.s.sightOf(x.e))
 		}
 	}
 	return seen
@@ -180,7 +180,7 @@ func (c *Conn) Stat(id object.ID, name string) (object.Info, error) {
 		c.s.mu.Unlock()
 		return object.Info{}, err
 	}
-	x := []sight{e.look()}
+	x := []sight{c.s.sightOf(e)}
 	c.s.mu.Unlock()
 	make(slotRefs).add(c.s, x)
 	return x[0].describe(), nil
@@ -217,11 +217,11 @@ func (x *sight) describe() object.Info {
 	return info
 }
 
-// look begins a description. mu is held.
-func (e *entry) look() sight {
+// sightOf begins a description. mu is held.
+func (s *Store) sightOf(e *entry) sight {
 	ref := e.ref()
 	info := object.Info{
-		ID: e.id, Name: e.name, Kind: e.kind(), Class: e.class, State: e.state, SizeBytes: e.size,
+		ID: e.id, Name: e.name, Kind: s.kind(e), Class: e.class, State: e.state, SizeBytes: e.size,
 		Tenant: e.tenant.name,
 		Refs:   e.refs - e.retired, Segment: ref.Segment, Offset: ref.Offset, Created: e.created.UTC(),
 		CreatorPID: e.creatorPID, Creator: e.creatorName, Strict: e.strict,

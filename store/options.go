@@ -69,6 +69,9 @@ type Options struct {
 	OnDamage func(object.Damage)
 	// Devices makes the memory of GPUs. nil: there is none.
 	Devices Devices
+	// DeviceKind says which kind of objects lies in a device's memory: CUDA or OpenCL. With wait it may wait, and is
+	// asked without the store's lock; without, it says what is known. nil: CUDA's alone.
+	DeviceKind func(device object.Device, wait bool) object.Kind
 	// TenantDeviceBytes bounds what one tenant's objects take of one GPU's memory. Default 0: no bound.
 	TenantDeviceBytes uint64
 	// IdleDeviceBytes bounds what one tenant's connections keep of one GPU's memory for their next objects. Default 0:

@@ -103,7 +103,7 @@ func (c *Conn) Top(limit int, from TopCursor) ([]Held, []TopCursor) {
 	for step := range slices.Chunk(entries, lookStep) {
 		c.s.mu.Lock()
 		for _, e := range step {
-			seen, places = append(seen, e.look()), append(places, e.topCursor())
+			seen, places = append(seen, c.s.sightOf(e)), append(places, e.topCursor())
 		}
 		c.s.endStep()
 	}

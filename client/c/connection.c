@@ -100,7 +100,7 @@ static void take_place(struct reader *r, struct call *c)
 	c->place.offset = take_u64(r);
 }
 
-/* Memory of a GPU, which comes with its descriptor. */
+/* Memory of a device: of a GPU with its descriptor, of an OpenCL driver with none and no bytes to be mapped. */
 static int take_device(struct call *c, struct frame *f)
 {
 	struct reader r = {f->payload, f->payload + f->length, false};
@@ -110,13 +110,16 @@ static int take_device(struct call *c, struct frame *f)
 	c->lifetime = take_u8(&r);
 	uint32_t n = take_u32(&r);
 	const uint8_t *meta = take(&r, n);
-	bool fits = took_all(&r) && n <= TENDRIL_MAX_META && c->size > 0 && c->size <= c->place.bytes;
-	if (!fits || f->flags & FLAG_MORE || f->nfds != 1)
+	bool maps = c->place.bytes > 0;
+	bool fits = took_all(&r) && n <= TENDRIL_MAX_META && c->size > 0 && (!maps || c->size <= c->place.bytes);
+	if (!fits || f->flags & FLAG_MORE || f->nfds != (maps ? 1 : 0))
 		return bad_reply(f);
 	memcpy(&c->id, id, sizeof c->id);
 	memcpy(&c->device, device, sizeof c->device);
-	c->fds[c->nfds++] = f->fds[0];
-	f->fds[0] = -1;
+	if (maps) {
+		c->fds[c->nfds++] = f->fds[0];
+		f->fds[0] = -1;
+	}
 	return n ? keep_bytes(c, meta, n) : TENDRIL_OK;
 }
 

@@ -29,9 +29,11 @@ static void no_object(tendril_device_object *o)
 	o->fd = -1;
 }
 
-/* Takes the descriptor that came with a reply. */
+/* Takes the descriptor that came with a reply; -1: none did. */
 static int take_fd(struct call *c)
 {
+	if (c->nfds == 0)
+		return -1;
 	c->nfds = 0;
 	return c->fds[0];
 }

@@ -85,6 +85,10 @@ func (c *connection) attachDevice(m wire.AttachRequest, why error) (wire.AttachR
 		return wire.AttachReply{}, err
 	}
 	defer unix.Close(h.FD)
+	if h.Kind == object.OpenCL {
+		return wire.AttachReply{}, errors.Join(fmt.Errorf("%w: object %s is in the memory of an OpenCL device, which no other process has: copy it into host memory first",
+			object.ErrUnsupported, h.ID), c.store.Release(h.ID))
+	}
 	number, err := c.srv.opts.Backend.AttachSegment(c.session, m.Worker, h.Bytes, h.Device, h.FD)
 	if err != nil {
 		return wire.AttachReply{}, errors.Join(err, c.store.Release(h.ID))

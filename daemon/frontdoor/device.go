@@ -47,11 +47,15 @@ func (c *connection) createDevice(f *ipc.Frame, m wire.CreateDeviceRequest) erro
 	})
 }
 
-// replyDevice answers with memory of a GPU; a client on another machine gets no descriptor. mu is held.
+// replyDevice answers with memory of a device. A client on another machine gets no descriptor, and nobody one of what
+// an OpenCL driver has: with that no memory is to be mapped. mu is held.
 func (c *connection) replyDevice(f *ipc.Frame, h store.DeviceHandle) {
-	if c.peer.Remote != "" {
+	if c.peer.Remote != "" || h.Kind == object.OpenCL {
 		unix.Close(h.FD)
 		h.FD = -1
+	}
+	if h.Kind == object.OpenCL {
+		h.Bytes = 0
 	}
 	c.replyFD(f, &wire.DeviceReply{ID: h.ID, Device: h.Device, SizeBytes: h.Size, Bytes: h.Bytes, Class: h.Class,
 		Meta: h.Meta}, h.FD)

@@ -142,7 +142,7 @@ var rows = map[wire.Type]row{
 	wire.CreateDevice: {mutates: true, atOnce: always,
 		maxPayload: 8 + 16 + 1 + stringMax + metaMax + 8 + labelsMax, handle: on((*connection).createDevice)},
 	wire.GetDevice: {local: true, maxPayload: idBytes + stringMax, handle: on((*connection).getDevice)},
-	wire.CopyObject: {local: true, mutates: true, maxPayload: 2*(idBytes+8) + stringMax + 8,
+	wire.CopyObject: {mutates: true, maxPayload: 2*(idBytes+8) + stringMax + 8,
 		handle: on((*connection).copyObject)},
 	wire.SealDevice: {local: true, mutates: true, maxPayload: idBytes + metaMax,
 		answer: done((*connection).sealDevice)},

@@ -50,6 +50,8 @@ type Options struct {
 	PinBytes    uint64        // how much host memory it may pin for copies; 0: none
 	// which GPUs are offered, by UUID, and why not; nil: all
 	Offers func(uuid string) (offers bool, why string)
+	// whose memory it makes in place of CUDA's; nil: CUDA's
+	OpenCL *OpenCL
 	// how much of a copy one request does: others have the keeper in between. 0 = 256 MiB first, then what takes
 	// turnTime
 	StepBytes uint64
@@ -81,10 +83,11 @@ type Keeper struct {
 	wait    time.Duration
 	until   time.Time // no keeper is started before
 	copies  map[clwire.KeeperWay]CopyStatus
-	last    uint64                         // number of the last copy
-	pinned  map[clwire.HostMemory]struct{} // by the process
-	doomed  []clwire.HostMemory            // of pinned: what the process is to forget
-	forgets bool                           // a goroutine of links' has it do so
+	last    uint64 // number of the last copy
+	// by the process: host memory that it has pinned, or with Options.OpenCL the names of memory that it has
+	pinned  map[clwire.HostMemory]struct{}
+	doomed  []clwire.HostMemory // of pinned: what the process is to forget
+	forgets bool                // a goroutine of links' has it do so
 }
 
 // Status is what `tendril status` shows of the keeper.
@@ -133,6 +136,8 @@ func deviceNodes() (found []string) {
 // Available says why there is no memory of GPUs: ErrUnsupported. It asks nobody, and starts nothing.
 func (k *Keeper) Available() error {
 	switch {
+	case k.opts.OpenCL != nil:
+		return nil
 	case k.opts.Driver == None:
 		return fmt.Errorf("%w: this daemon provides no GPU memory (--cuda-driver none)", object.ErrUnsupported)
 	case k.opts.Driver == "" && len(k.nodes()) == 0:
@@ -270,6 +275,9 @@ func (k *Keeper) Sample(uuid string, bytes uint64) (*os.File, error) {
 func (k *Keeper) allocate(who store.Asker, device object.Device, bytes uint64) (fd int, real uint64, err error) {
 	reply, fd, err := k.ask(who, &clwire.KeeperRequest{
 		Allocate: &clwire.KeeperAllocate{Device: device.String(), Bytes: bytes}})
+	if err == nil && fd >= 0 {
+		k.holds(fd)
+	}
 	if err == nil && (fd < 0 || reply.Bytes < bytes) {
 		err = fmt.Errorf("%w: the keeper returned %d bytes instead of %d, as descriptor %d", object.ErrNoDevice,
 			reply.Bytes, bytes, fd)
@@ -326,6 +334,7 @@ func (k *Keeper) Copy(who store.Asker, to, from store.Place, bytes uint64) error
 			return err
 		}
 		known = true
+		k.holdsPlaces(to, from)
 		done += n
 		k.copied(reply, n)
 		if k.opts.StepBytes == 0 {
@@ -356,6 +365,28 @@ func (k *Keeper) endCopy(id uint64) {
 	closeFD(fd)
 	if err != nil && !errors.Is(err, store.ErrDevicesEnded) {
 		k.opts.Log.WithError(err).Warn("a copy that was given up")
+	}
+}
+
+// holds notes that a keeper of an OpenCL platform has memory, by the descriptor that names it: until Forget.
+func (k *Keeper) holds(fd int) {
+	var st unix.Stat_t
+	if k.opts.OpenCL == nil || unix.Fstat(fd, &st) != nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.process != nil {
+		k.pinned[clwire.HostMemory{Device: uint64(st.Dev), Inode: st.Ino}] = struct{}{}
+	}
+}
+
+// holdsPlaces is holds of those places of a copy that are a device's.
+func (k *Keeper) holdsPlaces(places ...store.Place) {
+	for _, p := range places {
+		if !p.Device.IsZero() {
+			k.holds(p.FD)
+		}
 	}
 }
 
@@ -412,7 +443,7 @@ func (k *Keeper) forget() {
 		if err != nil {
 			err = k.lost(p, err) // its end lets go of everything
 		} else {
-			err = faultOf(reply)
+			err = k.faultOf(reply)
 		}
 		if err != nil && !errors.Is(err, store.ErrDevicesEnded) {
 			k.opts.Log.WithError(err).Warn("memory that the keeper was to let go of")
@@ -463,7 +494,7 @@ func (k *Keeper) askTimed(who store.Asker, took *time.Duration, m *clwire.Keeper
 		if reply, fd, err = p.ask(m, k.opts.RequestTime, files); err == nil {
 			*took = time.Since(began)
 			k.answered(reply)
-			return reply, fd, faultOf(reply)
+			return reply, fd, k.faultOf(reply)
 		}
 		err = k.lost(p, err)
 	}
@@ -475,18 +506,22 @@ func (k *Keeper) askTimed(who store.Asker, took *time.Duration, m *clwire.Keeper
 var errUnknownCopy = fmt.Errorf("%w: the keeper does not know the copy", object.ErrNoDevice)
 
 // faultOf makes an error of what the keeper answered.
-func faultOf(r *clwire.KeeperReply) error {
+func (k *Keeper) faultOf(r *clwire.KeeperReply) error {
+	device, driver := "GPU", "CUDA"
+	if k.opts.OpenCL != nil {
+		device, driver = "device", "OpenCL"
+	}
 	switch {
 	case r.Error == "":
 		return nil
 	case r.Fault == clwire.KeeperNoDevice:
-		return fmt.Errorf("%w: memory of a GPU: %.500s", object.ErrUnsupported, r.Error)
+		return fmt.Errorf("%w: memory of a %s: %.500s", object.ErrUnsupported, device, r.Error)
 	case r.Fault == clwire.KeeperUnknown:
 		return errUnknownCopy
 	case r.Fault == clwire.KeeperFull:
-		return fmt.Errorf("%w: the GPU has no memory left: %.500s", object.ErrFull, r.Error)
+		return fmt.Errorf("%w: the %s has no memory left: %.500s", object.ErrFull, device, r.Error)
 	}
-	return fmt.Errorf("%w: the CUDA driver failed: %.500s", object.ErrNoDevice, r.Error)
+	return fmt.Errorf("%w: the %s driver failed: %.500s", object.ErrNoDevice, driver, r.Error)
 }
 
 // running gives the process, which it starts where there is none. The turn is held.
@@ -523,13 +558,22 @@ func (k *Keeper) running() (*process, error) {
 
 // start starts the process. mu is held.
 func (k *Keeper) start() (*process, error) {
-	argv := append(slices.Clone(k.opts.Args), "keeper", "--driver", k.driver(), "--pin",
-		strconv.FormatUint(k.opts.PinBytes, 10))
+	argv := append(slices.Clone(k.opts.Args), "keeper")
+	if k.opts.OpenCL != nil {
+		argv = append(argv, k.opts.OpenCL.arguments()...)
+	} else {
+		argv = append(argv, "--driver", k.driver(), "--pin", strconv.FormatUint(k.opts.PinBytes, 10))
+	}
 	return startProcess(&k.links, k.opts.Executable, argv)
 }
 
 // driver is what the keeper loads.
-func (k *Keeper) driver() string { return cmp.Or(k.opts.Driver, DefaultDriver) }
+func (k *Keeper) driver() string {
+	if k.opts.OpenCL != nil {
+		return k.opts.OpenCL.ICD
+	}
+	return cmp.Or(k.opts.Driver, DefaultDriver)
+}
 
 // answered notes a request that was answered. The turn is held.
 func (k *Keeper) answered(r *clwire.KeeperReply) {
@@ -580,13 +624,18 @@ func (k *Keeper) ProbeOver() {
 	}
 }
 
-// rest ends a keeper that nobody has asked for a while: its context takes memory of the GPU.
+// rest ends a keeper that nobody has asked for a while: its context takes memory of the GPU. One of an OpenCL platform
+// that has memory of objects stays: that memory would go with it.
 func (k *Keeper) rest() {
 	if !k.turns.try() {
 		return // a request is under way, and sets the timer again
 	}
 	defer k.turns.give()
 	k.mu.Lock()
+	if k.opts.OpenCL != nil && len(k.pinned) > 0 {
+		k.mu.Unlock() // its last Forget is a request, after which the timer is set again
+		return
+	}
 	p := k.process
 	k.process, k.used = nil, false
 	clear(k.pinned)

@@ -1,7 +1,8 @@
 // Package keeper is the process `tendril keeper`: it makes the memory of GPUs that objects of the store lie in. It
 // allocates, zeroes and exports; the daemon has the descriptors, and memory lives as long as a descriptor does, so this
 // process may end at any time and loses nothing. It also copies between such memory and host memory for those who have
-// no driver, in steps, and keeps pinned what host memory it was asked for more than once.
+// no driver, in steps, and keeps pinned what host memory it was asked for more than once. A keeper of an OpenCL platform
+// has memory that dies with it (opencl.go).
 //
 // Trust: the daemon, which alone speaks to it, and the driver, which runs in this process. No tenant's code runs here.
 //
@@ -31,6 +32,14 @@ type Options struct {
 	Driver  string   // path or name of the CUDA driver
 	// how much of the store's memory may be pinned for copies, in bytes; 0: none. The keeper's own staging is beside it
 	PinBytes uint64
+	OpenCL   OpenCLOptions // ICD "": a keeper of CUDA memory
+}
+
+// OpenCLOptions names the platform whose devices' memory a keeper makes.
+type OpenCLOptions struct {
+	ICD      string
+	Platform int            // its position in the driver's list
+	Devices  map[string]int // positions in the platform's list, by UUID
 }
 
 // Main serves requests until the daemon closes the socket, or the driver is of no use to this process any more.
@@ -70,11 +79,16 @@ type keeper struct {
 	over     []uint64              // those of them that have ended
 	host     hostMemory
 	staging  staging
+	opencl   *openCL // nil: a keeper of CUDA memory
 }
 
 func newKeeper(o Options) *keeper {
-	return &keeper{driver: o.Driver, contexts: map[int]*cuda.Context{}, copies: map[uint64]*copying{},
+	k := &keeper{driver: o.Driver, contexts: map[int]*cuda.Context{}, copies: map[uint64]*copying{},
 		host: hostMemory{limit: o.PinBytes, pinned: map[clwire.HostMemory]*pinned{}}}
+	if o.OpenCL.ICD != "" {
+		k.opencl = newOpenCL(o.OpenCL)
+	}
+	return k
 }
 
 // serve answers one request. An error is one of the socket.
@@ -135,6 +149,10 @@ func (k *keeper) answer(packet []byte, files []int) (reply *clwire.KeeperReply, 
 	reply, made = &clwire.KeeperReply{}, -1
 	var m clwire.KeeperRequest
 	err := json.Unmarshal(packet, &m)
+	if err == nil && k.opencl != nil {
+		made, k.broken = k.opencl.answer(&m, files, reply)
+		return reply, made
+	}
 	if err == nil {
 		err = k.load()
 	}

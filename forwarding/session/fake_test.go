@@ -35,13 +35,14 @@ type fakeNode struct {
 	unsealed bool                                              // objects that are opened are drafts
 	noDrafts error                                             // of DraftObject
 	unseal   error                                             // of PublishDraft
-	noCopies error                                             // of AttachCopy
+	noCopies error                                             // of AttachCopy, FillDraft and JoinDraft
 
 	quota uint64 // of ReserveDevice, in bytes; 0: no limit
 
 	mu        sync.Mutex
 	asked     int    // times
-	copies    int    // by AttachCopy and PublishOnGPU
+	copies    int    // by AttachCopy
+	pieces    int    // by FillDraft and JoinDraft
 	reserved  uint64 // bytes
 	next      uint64
 	segments  map[uint64]*node.Segment
@@ -234,21 +235,44 @@ func (n *fakeNode) AttachCopy(_ uint64, o *node.Object) (*node.Object, error) {
 	return c, nil
 }
 
-func (n *fakeNode) PublishOnGPU(host [16]byte, gpu string, size uint64, name string, _ []byte) (id [16]byte,
-	err error) {
+func (n *fakeNode) DraftAlone(gpu string, size uint64, meta []byte) (*node.Object, error) {
+	o, err := n.DraftObject(0, gpu, size, meta)
+	if err == nil {
+		n.DetachObject(o)
+	}
+	return o, err
+}
+
+func (n *fakeNode) FillDraft(o *node.Object, from [16]byte, offset, bytes uint64) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	s := n.published[""]
-	if s == nil || le.Uint64(host[:]) != s.ID || uint64(len(s.Bytes)) != size || gpu == "" {
-		n.t.Errorf("%x of %d bytes is not what was published for GPU %q", host, size, gpu)
-	}
-	delete(n.published, "")
 	if n.noCopies != nil {
-		return id, n.noCopies
+		return n.noCopies
 	}
-	n.copies++
-	n.published[name] = s
-	return host, nil
+	n.pieces++
+	for _, x := range n.attached {
+		if x.ID == from && x != o {
+			copy(n.drafts[o][:bytes], n.lent[x.Segment][offset:])
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: object %x", object.ErrNotFound, from)
+}
+
+func (n *fakeNode) JoinDraft(whole *node.Object, offset uint64, part *node.Object) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.attached[part.Segment] != nil {
+		n.t.Error("a draft is sealed while the worker has it")
+	}
+	memory := n.drafts[part]
+	delete(n.drafts, part)
+	if n.noCopies != nil {
+		return n.noCopies
+	}
+	n.pieces++
+	copy(n.drafts[whole][offset:], memory)
+	return nil
 }
 
 func (n *fakeNode) DraftObject(_ uint64, gpu string, size uint64, _ []byte) (*node.Object, error) {

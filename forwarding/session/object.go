@@ -21,8 +21,9 @@ import (
 // A device that computes on shared memory works on the object's own memory. Any other gets its copy, from the node's
 // memory, when a command other than a copy from the buffer first needs it there.
 //
-// An object in the memory of a GPU is that memory, where the driver imports it; else the daemon copies it into host
-// memory first.
+// An object in the memory of a GPU is that memory, where the driver imports it. One that is too large for that is copied
+// on the GPU (stage.go). For a context without that GPU the daemon copies it into host memory first, as it does one in
+// the memory of an OpenCL device.
 //
 // An unsealed object in the memory of a GPU, of the same tenant and by its id, is a buffer that may be written: its
 // maker seals it.
@@ -49,6 +50,9 @@ func (d *Driver) openObject(context uintptr, id [16]byte, name string, copies bo
 	}
 	began := d.began()
 	o, err := ctx.platform.control.AttachObject(w.ID(), id, name)
+	if err == nil && o.Copied {
+		name += byCopy
+	}
 	d.tripped(began, trace.CauseObject, nil, name)
 	if err != nil {
 		d.cfg.Log(fmt.Sprintf("tendril: open an object as a buffer: %v", err))
@@ -59,12 +63,16 @@ func (d *Driver) openObject(context uintptr, id [16]byte, name string, copies bo
 		ctx.platform.control.DetachObject(o)
 		return 0, cl.OUT_OF_RESOURCES
 	}
-	if o.Device != "" && !ctx.imports(o.Device, o.Size) {
-		if !copies {
-			w.SendOneWay(&clwire.DropSegment{ID: o.Segment})
-			ctx.platform.control.DetachObject(o)
-			return 0, cl.INVALID_OPERATION
-		}
+	foreign := o.Device != "" && !ctx.imports(o.Device, o.Size)
+	if (foreign || o.Copied) && !copies {
+		w.SendOneWay(&clwire.DropSegment{ID: o.Segment})
+		ctx.platform.control.DetachObject(o)
+		return 0, cl.INVALID_OPERATION
+	}
+	if dev := ctx.importer(o.Device); foreign && dev != nil && !o.Draft {
+		return ctx.openByStage(w, o, dev)
+	}
+	if foreign {
 		if o, err = ctx.copyForWorker(w, o); err != nil {
 			d.cfg.Log(fmt.Sprintf("tendril: open an object as a buffer: %v", err))
 			return 0, objectStatus(err)
@@ -72,6 +80,9 @@ func (d *Driver) openObject(context uintptr, id [16]byte, name string, copies bo
 	}
 	return d.showBuffer(ctx.overObject(o))
 }
+
+// byCopy is what a trace says of an object that is opened by a copy.
+const byCopy = " (one copy through host memory)"
 
 // copyForWorker gives a worker that cannot import an object in the memory of a GPU a copy of it in host memory, in
 // place of the object. A draft has none: what kernels write there would not be seen.
@@ -87,7 +98,7 @@ func (c *Context) copyForWorker(w *worker, o *node.Object) (copied *node.Object,
 		return nil, fmt.Errorf("%w: object %x of %d bytes is in the memory of GPU %s, which is no device of the context, or "+
 			"whose driver does not import so much: %w", object.ErrUnsupported, o.ID, o.Size, o.Device, err)
 	}
-	c.d.tripped(began, trace.CauseObject, nil, "(one copy through host memory)")
+	c.d.tripped(began, trace.CauseObject, nil, byCopy)
 	if w.Send(&clwire.AddSegment{ID: copied.Segment, Bytes: copied.Offset + copied.Size}, 0, 0) != nil {
 		control.DetachObject(copied)
 		return nil, fmt.Errorf("%w: the worker has ended", object.ErrNoDevice)
@@ -137,7 +148,9 @@ func objectStatus(err error) api.Status {
 }
 
 // isSealed says whether a buffer, or what it is part of, is a sealed object of the store: nothing may write to it.
-func (b *Buffer) isSealed() bool { return b.root.object != nil && !b.root.object.Draft }
+func (b *Buffer) isSealed() bool {
+	return b.root.copied || b.root.object != nil && !b.root.object.Draft
+}
 
 // objectRecord fills in where the worker finds an object's buffer; false: the buffer is none. The caller holds b.mu.
 func (b *Buffer) objectRecord(w *worker, m *clwire.CreateBuffer) (bool, api.Status) {

@@ -11,7 +11,6 @@ import (
 
 	"tendril/forwarding/api"
 	"tendril/forwarding/cl"
-	"tendril/forwarding/clwire"
 	"tendril/forwarding/session/memory"
 	"tendril/forwarding/session/node"
 	"tendril/forwarding/trace"
@@ -92,7 +91,7 @@ func (b *Buffer) publish(name string, meta []byte) (id [16]byte, err error) {
 	case dev.importsBytes(b.size):
 		return b.publishDevice(dev, name, meta)
 	default:
-		return b.publishByHost(dev, name, meta)
+		return b.publishByStage(dev, name, meta)
 	}
 	if !b.ctx.InPlace || b.mappedForWriting() {
 		return b.publishCopy(name, meta)
@@ -230,7 +229,7 @@ func (b *Buffer) publishDevice(dev *Device, name string, meta []byte) (id [16]by
 	if err != nil {
 		return id, fmt.Errorf("publish %d bytes as %q in the memory of GPU %s: %w", b.size, name, dev.imports, err)
 	}
-	if status := b.copyInto(o, w, dev); status != cl.SUCCESS {
+	if status := b.copyInto(o, w, dev, 0); status != cl.SUCCESS {
 		control.DropDraft(o)
 		return id, fmt.Errorf("%w: publish %d bytes as %q: the copy on GPU %s failed (OpenCL error %d)",
 			object.ErrInternal, b.size, name, dev.imports, status)
@@ -239,45 +238,6 @@ func (b *Buffer) publishDevice(dev *Device, name string, meta []byte) (id [16]by
 		return id, fmt.Errorf("publish %d bytes as %q: %w", b.size, name, err)
 	}
 	return o.ID, nil
-}
-
-// publishByHost makes the object in the memory of a GPU whose driver does not import so much: by way of host memory.
-func (b *Buffer) publishByHost(dev *Device, name string, meta []byte) (id [16]byte, err error) {
-	if b.ctx.Remote {
-		return id, fmt.Errorf("%w: publish %d bytes as %q in the memory of GPU %s of another machine: its driver imports %d bytes "+
-			"at most", object.ErrUnsupported, b.size, name, dev.imports, dev.most)
-	}
-	began := b.d.began()
-	defer func() { b.d.tripped(began, trace.CausePublish, nil, name+" (two copies, through host memory)") }()
-	host, err := b.publishCopy("", nil)
-	if err != nil {
-		return id, err
-	}
-	if id, err = b.d.control.PublishOnGPU(host, dev.imports, b.size, name, meta); err != nil {
-		return id, fmt.Errorf("publish %d bytes as %q in the memory of GPU %s: %w", b.size, name, dev.imports, err)
-	}
-	return id, nil
-}
-
-// copyInto has a GPU copy the buffer into a draft in its memory, and waits for it.
-func (b *Buffer) copyInto(o *node.Object, w *worker, dev *Device) api.Status {
-	if w.Send(&clwire.AddSegment{ID: o.Segment, Bytes: o.Size}, 0, 0) != nil {
-		b.ctx.platform.control.DetachObject(o)
-		return cl.OUT_OF_RESOURCES
-	}
-	h, status := b.d.showBuffer(b.ctx.overObject(o))
-	if status != cl.SUCCESS {
-		return status
-	}
-	defer b.d.ReleaseMemObject(h)
-	q, status := b.ctx.moveQueue(dev)
-	if status == cl.SUCCESS {
-		_, status = b.d.copy(q, cl.COMMAND_COPY_BUFFER, b, b.d.buffers.Get(h), 0, 0, b.size, api.Waits{})
-	}
-	if status == cl.SUCCESS {
-		status = q.finish()
-	}
-	return status
 }
 
 // free gives memory of the buffer's back once the commands sent so far cannot use it any more; nil is none. The caller

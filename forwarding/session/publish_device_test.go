@@ -84,27 +84,30 @@ func TestPublishInTheMemoryOfAGPUFails(t *testing.T) {
 	}
 }
 
-// A result of more bytes than the GPU's driver imports becomes an object there by way of host memory, and on another
-// machine it is refused.
+// A result of more bytes than the GPU's driver imports becomes an object there piece by piece, without host memory, also
+// on another machine; what fails leaves nothing.
 func TestPublishMoreThanTheDriverImports(t *testing.T) {
-	const size = 1 << 16
-	r, _, b := onGPU(t, size)
-	r.d.devices.Get(r.dev).most = size - 1
-	if _, err := r.d.Publish(b, "result", nil); err != nil || r.node.copies != 1 {
-		t.Fatalf("%d copies, %v", r.node.copies, err)
+	const size = 1<<16 + 5
+	for _, remote := range []bool{false, true} {
+		r, _, b := onGPU(t, size)
+		r.d.contexts.Get(r.ctx).Remote = remote
+		r.d.devices.Get(r.dev).most = 1 << 14
+		before := r.node.bytes
+		if _, err := r.d.Publish(b, "result", nil); err != nil || r.node.pieces != 5 || r.node.bytes > before {
+			t.Fatalf("%d pieces, %d more bytes of host memory, %v", r.node.pieces, r.node.bytes-before, err)
+		}
+		if at := difference(r.object("result"), pattern(size, 0)); at >= 0 {
+			t.Errorf("it differs at %d", at)
+		}
+		for _, x := range []struct{ drafts, copies, unseal error }{{drafts: object.ErrFull}, {copies: object.ErrFull},
+			{unseal: object.ErrFull}} {
+			r.node.noDrafts, r.node.noCopies, r.node.unseal = x.drafts, x.copies, x.unseal
+			if _, err := r.d.Publish(b, "other", nil); !errors.Is(err, object.ErrFull) || r.object("other") != nil {
+				t.Errorf("%+v: %v", x, err)
+			}
+		}
+		r.d.contexts.Get(r.ctx).Remote = false
 	}
-	if at := difference(r.object("result"), pattern(size, 0)); at >= 0 {
-		t.Errorf("it differs at %d", at)
-	}
-	r.node.noCopies = object.ErrFull
-	if _, err := r.d.Publish(b, "other", nil); !errors.Is(err, object.ErrFull) || r.object("other") != nil {
-		t.Errorf("no copy, and %v", err)
-	}
-	r.d.contexts.Get(r.ctx).Remote = true
-	if _, err := r.d.Publish(b, "other", nil); !errors.Is(err, object.ErrUnsupported) {
-		t.Errorf("on another machine: %v", err)
-	}
-	r.d.contexts.Get(r.ctx).Remote = false
 }
 
 // In whose memory an object is to lie is the program's to say; without a word it is host memory where that is shared.

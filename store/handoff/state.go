@@ -44,6 +44,8 @@ type Catalog struct {
 type Device struct {
 	Device object.Device
 	Bytes  uint64 // of the allocation
+	Kind   object.Kind
+	Twin   uint64 // bytes of host memory that are charged beside: kind OpenCL
 }
 
 // Remnant is memory that the store gave up and that some process still has mapped.

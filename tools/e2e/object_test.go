@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"tendril/forwarding/trace"
 	"tendril/tools/e2e/rig"
@@ -71,6 +74,53 @@ func TestAnObjectAsABuffer(t *testing.T) {
 		!strings.Contains(err.Error(), "not found") {
 		t.Errorf("no object: %v", err)
 	}
+	eventually(t, idle(t.Context(), n))
+}
+
+// An object in the memory of an OpenCL device: a program opens it by one copy, and says so; its bytes are there after the
+// keeper that had them was killed.
+func TestAnObjectOfAnOpenCLDevice(t *testing.T) {
+	t.Parallel()
+	program, n, dir := objectSum(t), node(t), t.TempDir()
+	file := filepath.Join(dir, "there")
+	want := summed(t, file, 5<<20+3)
+	run := func(args ...string) string {
+		t.Helper()
+		out, err := n.Run(t.Context(), args...)
+		if err != nil {
+			t.Fatalf("%v: %v", args, err)
+		}
+		return out
+	}
+	if out := run("put", file, "--device", "opencl:0", "--json"); !strings.Contains(out, `"kind": "opencl"`) {
+		t.Errorf("put: %s", out)
+	}
+	var status struct {
+		Keepers []struct {
+			PID int `json:"pid"`
+		} `json:"opencl_keepers"`
+	}
+	if err := json.Unmarshal([]byte(run("status", "--json")), &status); err != nil || len(status.Keepers) != 1 {
+		t.Fatalf("%+v, %v", status, err)
+	}
+	if err := unix.Kill(status.Keepers[0].PID, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	got := filepath.Join(dir, "got")
+	run("get", "there", "-o", got)
+	a, _ := os.ReadFile(file)
+	if b, err := os.ReadFile(got); err != nil || !bytes.Equal(a, b) {
+		t.Errorf("%d bytes came back, %v", len(b), err)
+	}
+	traced := run("trace", "-o", filepath.Join(dir, "out.json"), "--", program, "there")
+	if !strings.HasPrefix(traced, want) {
+		t.Errorf("%q, want %q", traced, want)
+	}
+	if raw, err := os.ReadFile(filepath.Join(dir, "out.json")); err != nil ||
+		!bytes.Contains(raw, []byte("one copy through host memory")) {
+		t.Errorf("the trace does not say that it was a copy: %v", err)
+	}
+	run("rm", "there")
 	eventually(t, idle(t.Context(), n))
 }
 

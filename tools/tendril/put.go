@@ -21,6 +21,7 @@ const putExample = `  tendril put photo.jpg                     # under the name
   tendril put weights.bin --publish         # for the whole cluster
   tendril put weights.bin --publish --replicas 3
   tendril put tensor.bin --device cuda:0    # into the memory of a GPU
+  tendril put tensor.bin --device opencl:0  # of an OpenCL device that CUDA does not show
   tendril put data.bin --json`
 
 func (c *cli) putVerb() *cobra.Command {
@@ -68,7 +69,7 @@ func (c *cli) putVerb() *cobra.Command {
 	cmd.Flags().BoolVar(&opts.Checksum, "checksum", false,
 		"compute checksums now, and compare them at restores and scrubs")
 	cmd.Flags().StringVar(&device, "device", "",
-		"put it into the memory of a GPU of this node: a `UUID`, or cuda:0 for the first")
+		"put it into the memory of a device of this node: a `UUID`, cuda:0 for the first GPU, opencl:0")
 	cmd.MarkFlagsMutuallyExclusive("persist", "ttl")
 	for _, other := range []string{"persist", "strict", "checksum"} {
 		cmd.MarkFlagsMutuallyExclusive("device", other)

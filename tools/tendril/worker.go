@@ -79,6 +79,9 @@ func keeperVerb() *cobra.Command {
 	o := &host.Options{}
 	cmd.Flags().StringVar(&o.Driver, "driver", defaultCUDADriver, "the CUDA driver")
 	cmd.Flags().Uint64Var(&o.PinBytes, "pin", 0, "how many bytes of the store's memory may be pinned")
+	cmd.Flags().StringVar(&o.OpenCL.ICD, "opencl", "", "file that names an OpenCL driver, in place of CUDA's")
+	cmd.Flags().IntVar(&o.OpenCL.Platform, "platform", 0, "which of the OpenCL driver's platforms")
+	cmd.Flags().StringToIntVar(&o.OpenCL.Devices, "device", nil, "positions of that platform's devices, by UUID")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if o.Control, err = control(); err != nil {
 			return err

@@ -228,8 +228,9 @@ class Client:
         strict: the seal leaves no writable mapping, and none can be made (see the package's docstring).
         shared: other processes of the tenant may help to fill it (fill, seal_filled).
         checksum: the daemon computes checksums at the seal, which takes longer, and checks them later (tendril scrub).
-        device: "host", or the GPU in whose memory the object lies: "cuda:N" in the order of gpus(), or a UUID. Then the
-        draft is a CudaDraft: fill its cuda(). strict, shared, checksum and "persisted" are Unsupported there, as is a
+        device: "host", or the device in whose memory the object lies: "cuda:N" in the order of gpus(), "opencl:N" in
+        that of devices(), or a UUID. Then the draft is a CudaDraft: fill its cuda(). What lies on an OpenCL device (kind
+        "opencl") only copies reach: fill it with fill_from(), or make it with put() or copy(). strict, shared, checksum and "persisted" are Unsupported there, as is a
         node without such memory, and NoDevice says that the driver failed.
 
         Raises Full or Quota if there is no room. Before that it waits some seconds at most for memory that is being
@@ -292,8 +293,16 @@ class Client:
         return found
 
     def find_gpu(self, text: str) -> bytes:
-        """The UUID of the GPU that text names: "cuda:N", in the order of gpus(), "cuda" for the first, or a UUID."""
+        """The UUID of the device that text names.
+
+        "cuda:N", in the order of gpus(), "cuda" for the first, "opencl:N", in the order of devices(), or a UUID.
+        """
         from . import cuda
+        if text.startswith("opencl:") and text[7:].isdecimal():
+            shown = self.devices()
+            if int(text[7:]) < len(shown):
+                return bytes.fromhex(shown[int(text[7:])]["uuid"])
+            raise Invalid("%r: this node has %d OpenCL devices, the first is 'opencl:0'" % (text, len(shown)))
         uuid = cuda.uuid_of(text)
         if uuid is not None:
             return uuid

@@ -231,6 +231,9 @@ class Memory:
 
     def map(self) -> "Tuple[int, int]":
         """Address and GPU's ordinal in this process. The first call maps. Raises Unsupported, NoDevice, Full."""
+        if not self._whole:
+            raise Unsupported("the memory of OpenCL device %s is its driver's, which no other process maps: numpy(), "
+                              "load() and to('host') copy it, put() and copy() fill it" % self.uuid.hex())
         with self._lock:
             if self._driver is None:
                 use = driver()
@@ -497,12 +500,15 @@ def uuid_of(text: str) -> Optional[bytes]:
 
 
 def reply_of(fields: Any) -> "Tuple[bytes, bytes, int, int, bytes, Descriptor]":
-    """A reply about memory of a GPU: id, UUID, bytes of the object and the allocation, metadata, descriptor."""
+    """A reply about memory of a device: id, UUID, bytes of the object and the allocation, metadata, descriptor.
+
+    What an OpenCL driver has comes without a descriptor, and with no bytes to be mapped.
+    """
     key, uuid, size, whole = fields.id(), fields.take(16), fields.u64(), fields.u64()
     fields.u8()
     meta = fields.bytes32()
-    if not 0 < size <= whole or len(fields.fds) != 1:
+    if size <= 0 or 0 < whole < size or len(fields.fds) != (1 if whole else 0):
         raise Protocol("an object of %d bytes in an allocation of %d, with %d descriptors" % (
             size, whole, len(fields.fds)))
     fields.end()
-    return key, uuid, size, whole, meta, Descriptor(fields.fds.pop())
+    return key, uuid, size, whole, meta, Descriptor(fields.fds.pop() if whole else -1)

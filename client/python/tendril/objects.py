@@ -543,10 +543,25 @@ class CudaDraft(Draft):
     def __dlpack_device__(self) -> Tuple[int, int]:
         return self.cuda().__dlpack_device__()
 
+    def fill_from(self, source: Any, at: int = 0, offset: int = 0, size: Optional[int] = None) -> None:
+        """Has the daemon copy bytes of a sealed object into this one, and waits for it. No driver is needed here.
+
+        source: an object, its id or its name. offset: where in it; size: how many bytes, None: to its end. at: where
+        they go. Raises Invalid for what does not fit, or from host to host memory, NoDevice if the driver fails.
+        """
+        self._allocation()
+        info = self._client.stat(source)
+        count = info.size_bytes - offset if size is None else size
+        if min(at, offset, count) < 0:
+            raise Invalid("bytes [%d, +%d) of an object of %d, at %d" % (offset, count, info.size_bytes, at))
+        body = self._hold.object_id + struct.pack("<Q", at) + bytes(ObjectID(info.id)) + wire.str16("")
+        self._connection.call(wire.COPY_OBJECT, body + struct.pack("<QQ", offset, count), wire.nothing)
+
     @property
     def data(self) -> memoryview:
-        """Raises Unsupported: the bytes are in the memory of a GPU."""
-        raise Unsupported("object %s is in the memory of a GPU: fill cuda(), or copy an object into it" % self.id.hex())
+        """Raises Unsupported: the bytes are in the memory of a device."""
+        raise Unsupported("object %s is in the memory of a device: fill cuda(), or fill_from() another object" %
+                          self.id.hex())
 
     def seal(self, strict: Optional[bool] = None) -> CudaObject:
         """Waits for the work that this process has given to the GPU, if cuda() was used, and seals the object.

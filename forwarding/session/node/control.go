@@ -37,9 +37,12 @@ type Control interface {
 	// process. An error leaves nothing.
 	PublishDraft(o *Object, name string) error
 	DropDraft(*Object)
-	// PublishOnGPU makes an object in the memory of a GPU of an unnamed one in host memory that PublishSegment made, by
-	// the daemon's copy, and gives the latter up.
-	PublishOnGPU(host [16]byte, gpu string, size uint64, name string, meta []byte) (id [16]byte, err error)
+	// DraftAlone is DraftObject that no worker is shown.
+	DraftAlone(gpu string, size uint64, meta []byte) (*Object, error)
+	// FillDraft has the daemon copy bytes of a sealed object, from an offset on, to the beginning of a draft.
+	FillDraft(o *Object, from [16]byte, offset, bytes uint64) error
+	// JoinDraft has the daemon copy all of a draft, which ends with that, into another one. No worker has it any more.
+	JoinDraft(whole *Object, offset uint64, part *Object) error
 	Close() error
 }
 
@@ -61,6 +64,7 @@ type Object struct {
 	Bytes   []byte // the object, mapped for reading; nil where no memory is shared
 	Device  string // the UUID of the GPU in whose memory it lies, 32 hexadecimal digits; "": host memory
 	Draft   bool   // it is not sealed: the worker may write it
+	Copied  bool   // it is a copy of the one asked for, which is in the memory of an OpenCL device
 
 	theirs *client.Object // of a client's connection, or nil
 	draft  *client.Draft  // of DraftObject, or nil

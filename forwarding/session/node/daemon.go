@@ -114,6 +114,9 @@ func (c *local) PublishSegment(s *Segment, size uint64, name string, meta []byte
 
 func (c *local) AttachObject(worker uint64, id [16]byte, name string) (*Object, error) {
 	a, err := c.conn.AttachObject(worker, id, name)
+	if errors.Is(err, object.ErrUnsupported) {
+		return c.attachOpaque(worker, id, name, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -138,6 +141,25 @@ func (c *local) AttachObject(worker uint64, id [16]byte, name string) (*Object, 
 	return o, nil
 }
 
+// attachOpaque is AttachObject of a copy where the object is in the memory of an OpenCL device, which only its driver
+// has; otherwise it answers why.
+func (c *local) attachOpaque(worker uint64, id [16]byte, name string, why error) (*Object, error) {
+	stat := func() (object.Info, error) { return c.conn.Stat(id) }
+	if name != "" {
+		stat = func() (object.Info, error) { return c.conn.StatByName(name) }
+	}
+	info, err := stat()
+	if err != nil || info.Kind != object.OpenCL || info.State == object.Open {
+		return nil, why
+	}
+	o, err := c.AttachCopy(worker, &Object{ID: info.ID, Size: info.SizeBytes})
+	if err != nil {
+		return nil, err
+	}
+	o.Copied = true
+	return o, nil
+}
+
 func (c *local) AttachCopy(worker uint64, o *Object) (*Object, error) {
 	buf, err := c.conn.Create(o.Size, client.CreateOptions{Own: true})
 	if err != nil {
@@ -154,28 +176,28 @@ func (c *local) AttachCopy(worker uint64, o *Object) (*Object, error) {
 	return c.AttachObject(worker, sealed.ID(), "")
 }
 
-func (c *local) PublishOnGPU(host [16]byte, gpu string, size uint64, name string, meta []byte) (id [16]byte,
-	err error) {
-	defer c.conn.ReleaseID(host)
+func (c *local) DraftAlone(gpu string, size uint64, meta []byte) (*Object, error) {
 	device, err := object.ParseDevice(gpu)
 	if err != nil {
-		return id, err
+		return nil, err
 	}
 	draft, err := c.conn.DraftDevice(device, size, meta)
 	if err != nil {
-		return id, err
+		return nil, err
 	}
-	if err := c.conn.CopyObject(draft.ID(), 0, host, "", 0, size); err != nil {
-		draft.Abort()
-		return id, err
+	return &Object{ID: draft.ID(), Size: size, Device: gpu, Draft: true, draft: draft}, nil
+}
+
+func (c *local) FillDraft(o *Object, from [16]byte, offset, bytes uint64) error {
+	return c.conn.CopyObject(o.ID, 0, from, "", offset, bytes)
+}
+
+func (c *local) JoinDraft(whole *Object, offset uint64, part *Object) error {
+	if err := part.draft.Publish(""); err != nil {
+		return err
 	}
-	if err := draft.Publish(name); err != nil {
-		return id, err
-	}
-	if name != "" {
-		c.conn.ReleaseID(draft.ID())
-	}
-	return draft.ID(), nil
+	defer c.conn.ReleaseID(part.ID)
+	return c.conn.CopyObject(whole.ID, offset, part.ID, "", 0, part.Size)
 }
 
 func (c *local) DetachObject(o *Object) {
@@ -186,20 +208,17 @@ func (c *local) DetachObject(o *Object) {
 }
 
 func (c *local) DraftObject(worker uint64, gpu string, size uint64, meta []byte) (*Object, error) {
-	device, err := object.ParseDevice(gpu)
+	o, err := c.DraftAlone(gpu, size, meta)
 	if err != nil {
 		return nil, err
 	}
-	draft, err := c.conn.DraftDevice(device, size, meta)
+	a, err := c.conn.AttachObject(worker, o.ID, "")
 	if err != nil {
+		o.draft.Abort()
 		return nil, err
 	}
-	a, err := c.conn.AttachObject(worker, draft.ID(), "")
-	if err != nil {
-		draft.Abort()
-		return nil, err
-	}
-	return &Object{ID: a.ID, Segment: a.Segment, Size: a.SizeBytes, Device: gpu, Draft: true, draft: draft}, nil
+	o.Segment, o.Size = a.Segment, a.SizeBytes
+	return o, nil
 }
 
 func (c *local) PublishDraft(o *Object, name string) error {

@@ -40,9 +40,9 @@ func (gpus) Copy(_ store.Asker, to, from store.Place, bytes uint64) error {
 
 func (gpus) Forget(int) {}
 
-// TestCopiesByHost: an object in the memory of a GPU is shown to a worker as a copy in host memory, and one in host
-// memory becomes one of a GPU. The bytes are the same, and nothing else is left.
-func TestCopiesByHost(t *testing.T) {
+// TestPieces: a large object is copied piece by piece, by drafts, into another one and out of it. An object in the memory
+// of a GPU is shown to a worker as a copy in host memory. The bytes are the same, and nothing else is left.
+func TestPieces(t *testing.T) {
 	d, c := start(t)
 	s, err := c.AllocSegment(10000, nil)
 	if err != nil {
@@ -56,13 +56,29 @@ func TestCopiesByHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.UnmapSegment(s)
-	id, err := c.PublishOnGPU(host, aGPU, 10000, "result", []byte("{}"))
+	whole, err := c.DraftAlone(aGPU, 10000, []byte("{}"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	await.Until(t, "end of the object in host memory", func() bool { return d.store.Status().References == 0 })
+	for at := uint64(0); at < 10000; at += 4000 {
+		part, err := c.DraftObject(3, aGPU, min(4000, 10000-at), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.FillDraft(part, host, at, part.Size); err != nil {
+			t.Fatal(err)
+		}
+		c.DetachObject(part) // the worker has used it
+		if err := c.JoinDraft(whole, at, part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.PublishDraft(whole, "result"); err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "end of the pieces", func() bool { return d.store.Status().Objects == 2 })
 	o, err := c.AttachObject(3, [16]byte{}, "result")
-	if err != nil || o.ID != id || o.Device != aGPU || o.Size != 10000 {
+	if err != nil || o.ID != whole.ID || o.Device != aGPU || o.Size != 10000 {
 		t.Fatalf("%+v, %v", o, err)
 	}
 	copied, err := c.AttachCopy(3, o)
@@ -74,15 +90,18 @@ func TestCopiesByHost(t *testing.T) {
 	}
 	c.DetachObject(copied)
 	c.DetachObject(o)
-	await.Until(t, "end of the copy", func() bool {
-		return d.store.Status().References == 0 && d.store.Status().Objects == 1
-	})
-	if _, err := c.PublishOnGPU(id, "no UUID", 10000, "other", nil); !errors.Is(err, object.ErrInvalid) {
+	await.Until(t, "end of the copy", func() bool { return d.store.Status().Objects == 2 })
+	if _, err := c.DraftAlone("no UUID", 10000, nil); !errors.Is(err, object.ErrInvalid) {
 		t.Errorf("a UUID that is none: %v", err)
 	}
-	if _, err := c.PublishOnGPU([16]byte{9}, aGPU, 10000, "other", nil); !errors.Is(err, object.ErrNotFound) {
+	part, err := c.DraftAlone(aGPU, 10, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.FillDraft(part, [16]byte{9}, 0, 10); !errors.Is(err, object.ErrNotFound) {
 		t.Errorf("an object that is none: %v", err)
 	}
+	c.DropDraft(part)
 	await.Until(t, "end of the draft", func() bool { return d.store.Status().OpenObjects == 0 })
 }
 

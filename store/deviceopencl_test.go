@@ -1,0 +1,95 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/store/object"
+)
+
+var openCLDevice = object.Device{0x0c}
+
+// kinds: openCLDevice is an OpenCL driver's.
+func kinds(device object.Device, _ bool) object.Kind {
+	if device == openCLDevice {
+		return object.OpenCL
+	}
+	return object.CUDA
+}
+
+// An object in the memory of an OpenCL device is charged to its tenant and device, and as much in host memory for its
+// twin. Nothing is charged when it is gone, and keepers have let go of it.
+func TestObjectsInTheMemoryOfAnOpenCLDevice(t *testing.T) {
+	f := &fakeDevices{}
+	s, err := New(Options{Devices: f, DeviceKind: kinds, CapacityBytes: 16 << 20, SegmentBytes: 1 << 20,
+		IdleDeviceBytes: 1 << 30, SpillDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	c, err := s.Connect(Owner{Tenant: "x", PID: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	what := text(1, 3<<20)
+	h, err := c.CreateDevice(Spec{SizeBytes: uint64(len(what)), Name: "n", Class: object.Named}, openCLDevice)
+	if err != nil || h.Kind != object.OpenCL {
+		t.Fatalf("%+v, %v", h, err)
+	}
+	if got, err := unix.Pwrite(h.FD, what, 0); err != nil || got != len(what) { // as its keeper does
+		t.Fatal(err)
+	}
+	if err := errors.Join(unix.Close(h.FD), c.Seal(h.ID, false), c.Release(h.ID)); err != nil {
+		t.Fatal(err)
+	}
+	if st := s.Status(); len(st.Devices) != 1 || st.Devices[0].Bytes != 4<<20 || st.ChargedBytes < 4<<20 || st.ChargedBytes > 5<<20 {
+		t.Errorf("%+v, %d bytes of host memory are charged", st.Devices, st.ChargedBytes)
+	}
+	info, err := c.Stat(h.ID, "")
+	if err != nil || info.Kind != object.OpenCL || info.Device != openCLDevice {
+		t.Errorf("%+v, %v", info, err)
+	}
+	if _, err := c.Get(h.ID); !errors.Is(err, object.ErrUnsupported) {
+		t.Errorf("get: %v", err)
+	}
+	// It makes way, and comes back.
+	if n := s.LeaveOnDevice("x", openCLDevice, 0); n != 0 {
+		t.Errorf("%d bytes stay", n)
+	}
+	if info, _ := c.Stat(h.ID, ""); info.Kind != object.OpenCL || info.State != object.Spilled {
+		t.Errorf("away: %+v", info)
+	}
+	got, have, err := bring(c, object.ID{}, "n")
+	if err != nil || got.Kind != object.OpenCL || !bytes.Equal(have, what) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	forgot := f.forgot
+	if err := errors.Join(c.Release(got.ID), c.Delete(got.ID, "")); err != nil {
+		t.Error(err)
+	}
+	if st := s.Status(); len(st.Devices) != 0 || f.forgot == forgot {
+		t.Errorf("left: %+v; %d forgotten before and %d now", st.Devices, forgot, f.forgot)
+	}
+	c.Close()
+	if s.charged != 0 {
+		t.Errorf("%d bytes are charged", s.charged)
+	}
+	// What does not fit into host memory beside it is refused, and charged nowhere.
+	if c, err = s.Connect(Owner{Tenant: "x", PID: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.CreateDevice(Spec{SizeBytes: 17 << 20}, openCLDevice); !errors.Is(err, object.ErrFull) {
+		t.Errorf("more than the capacity: %v", err)
+	}
+	f.fail = object.ErrNoDevice
+	if _, err := c.CreateDevice(Spec{SizeBytes: 1}, openCLDevice); !errors.Is(err, object.ErrNoDevice) {
+		t.Errorf("the driver fails: %v", err)
+	}
+	c.Close()
+	if st := s.Status(); s.charged != 0 || len(st.Devices) != 0 {
+		t.Errorf("%d bytes are charged, %+v", s.charged, st.Devices)
+	}
+}
