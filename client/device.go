@@ -106,16 +106,16 @@ func (c *Conn) findOpenCL(place string) (object.Device, error) {
 // DeviceMemory is an allocation of a device.
 type DeviceMemory struct {
 	Device object.Device
-	// of the allocation: what is to be mapped. The object's bytes are its first ones. 0: an OpenCL driver's memory, which
-	// no other process maps; CopyObject fills and reads it
+	// of the allocation: what is to be mapped. The object's bytes are its first ones. 0: an OpenCL driver's memory,
+	// which no other process maps; CopyObject fills and reads it
 	Bytes uint64
 
 	mu   sync.Mutex
 	file *os.File // nil: taken, or closed, or there is none
 }
 
-// TakeFile gives the descriptor, once: the caller closes it, or hands it to what consumes it. nil: it was taken, or there
-// is none.
+// TakeFile gives the descriptor, once: the caller closes it, or hands it to what consumes it. nil: it was taken, or
+// there is none.
 func (m *DeviceMemory) TakeFile() *os.File {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -450,7 +450,8 @@ func (d *Daemon) openStore() (err error) {
 	d.devices = keeper.NewDevices(d.keeper, keepers, d.openCLPlatforms,
 		func() []keeper.OpenCL { return openCLOf(d.pool.Offered()) })
 	o := store.Options{
-		Devices: d.devices, DeviceKind: d.devices.Kind, TenantDeviceBytes: d.cfg.QuotaDevice, IdleDeviceBytes: uint64(max(d.cfg.IdleDevice, 0)),
+		Devices: d.devices, DeviceKind: d.devices.Kind,
+		TenantDeviceBytes: d.cfg.QuotaDevice, IdleDeviceBytes: uint64(max(d.cfg.IdleDevice, 0)),
 		CapacityBytes: d.cfg.CapacityBytes, TenantBytes: d.cfg.QuotaBytes, WarmBytes: uint64(max(d.cfg.WarmBytes, 0)),
 		TenantSpillBytes: d.cfg.QuotaSpill, TenantObjects: d.cfg.QuotaObjects, NoIndex: d.cfg.NoIndex,
 		Segments: d.segmentFiles(), TenantSegments: d.tenantSegments(),

@@ -20,9 +20,9 @@ import (
 // It is not in the index, and goes with the daemon, unless another one takes over. One that nobody uses may leave its
 // GPU for host memory, and that for the disk, when memory is short; the next get brings it back (deviceaway.go).
 //
-// Memory of an OpenCL device cannot be had by a descriptor. What the store has of it names it, and holds the same bytes
-// in host memory, its twin, so that nothing is lost where the keeper of such memory ends. No client is given it: such an
-// object is filled and read by copies. The twin is charged as host memory is.
+// Memory of an OpenCL device cannot be had by a descriptor. What the store has of it names it, and holds the same
+// bytes in host memory, its twin, so that nothing is lost where the keeper of such memory ends. No client is given
+// it: such an object is filled and read by copies. The twin is charged as host memory is.
 //
 // An allocation is charged to its tenant and its GPU until the object has no references any more, whatever processes
 // keep of it then: the kernel does not tell of a driver's memory. Some is kept for its maker's next object, and stays
@@ -423,8 +423,8 @@ func (m *deviceMemory) forKeeper() (int, error) {
 }
 
 func (e *entry) deviceHandle(fd int) DeviceHandle {
-	return DeviceHandle{ID: e.id, Device: e.gpu.device, Kind: e.gpu.kind, Size: e.size, Bytes: e.gpu.bytes, Class: e.class, Meta: e.meta,
-		FD: fd}
+	return DeviceHandle{ID: e.id, Device: e.gpu.device, Kind: e.gpu.kind, Size: e.size, Bytes: e.gpu.bytes,
+		Class: e.class, Meta: e.meta, FD: fd}
 }
 
 // kind says what memory an object lies in, or comes back to.

@@ -45,7 +45,8 @@ func TestObjectsInTheMemoryOfAnOpenCLDevice(t *testing.T) {
 	if err := errors.Join(unix.Close(h.FD), c.Seal(h.ID, false), c.Release(h.ID)); err != nil {
 		t.Fatal(err)
 	}
-	if st := s.Status(); len(st.Devices) != 1 || st.Devices[0].Bytes != 4<<20 || st.ChargedBytes < 4<<20 || st.ChargedBytes > 5<<20 {
+	if st := s.Status(); len(st.Devices) != 1 || st.Devices[0].Bytes != 4<<20 || st.ChargedBytes < 4<<20 ||
+		st.ChargedBytes > 5<<20 {
 		t.Errorf("%+v, %d bytes of host memory are charged", st.Devices, st.ChargedBytes)
 	}
 	info, err := c.Stat(h.ID, "")

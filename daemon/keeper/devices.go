@@ -30,9 +30,9 @@ func (o *OpenCL) arguments() []string {
 	return []string{"--opencl", o.ICD, "--platform", strconv.Itoa(o.Platform), "--device", strings.Join(devices, ",")}
 }
 
-// Devices is the memory of all devices of a node, for its store: of GPUs through the CUDA driver, by one keeper, and of
-// every other OpenCL device by a keeper for each platform. A GPU that both show is CUDA's: one memory has one keeper, one
-// charge, and the better way. Safe for concurrent use.
+// Devices is the memory of all devices of a node, for its store: of GPUs through the CUDA driver, by one keeper, and
+// of every other OpenCL device by a keeper for each platform. A GPU that both show is CUDA's: one memory has one
+// keeper, one charge, and the better way. Safe for concurrent use.
 //
 // Locks: mu is a leaf.
 type Devices struct {
@@ -54,7 +54,8 @@ type Devices struct {
 // NewDevices makes Devices of the keeper of CUDA memory, which the caller closes, and of the platforms that the node
 // offers: platforms waits for the first probe, now does not. Options are those of the keepers that it makes. The caller
 // must Close it.
-func NewDevices(cuda *Keeper, o Options, platforms func(context.Context) ([]OpenCL, error), now func() []OpenCL) *Devices {
+func NewDevices(cuda *Keeper, o Options, platforms func(context.Context) ([]OpenCL, error),
+	now func() []OpenCL) *Devices {
 	d := &Devices{cuda: cuda, opts: o, platforms: platforms, now: now, gpus: map[object.Device]bool{},
 		opencl: map[string]*Keeper{}, found: map[object.Device]*Keeper{}}
 	d.ctx, d.end = context.WithCancel(context.Background())
@@ -190,7 +191,8 @@ func (d *Devices) Allocate(who store.Asker, device object.Device, bytes uint64) 
 	if errors.Is(why, store.ErrDevicesEnded) {
 		return -1, 0, why
 	}
-	if fd, real, err = k.Allocate(who, device, bytes); err != nil && k == d.cuda && d.cuda.Available() != nil && why != nil {
+	fd, real, err = k.Allocate(who, device, bytes)
+	if err != nil && why != nil && d.cuda.Available() != nil {
 		err = fmt.Errorf("%w (%w)", why, err)
 	}
 	return fd, real, err

@@ -35,6 +35,25 @@ func ownMemory(d clwire.DeviceSnapshot) uint64 {
 	return binary.LittleEndian.Uint64(bytes)
 }
 
+// gpu is one GPU with memory of its own that a session on a platform has a context on.
+type gpu struct {
+	uuid  string
+	bytes uint64
+	mode  clwire.ComputeMode
+}
+
+// gpusOf gives them, each once: a worker is one process with one context on each, however often its platform shows one.
+func gpusOf(pl *Platform) (list []gpu) {
+	seen := map[string]bool{}
+	for _, d := range pl.Snapshot.Devices {
+		if bytes := ownMemory(d); bytes > 0 && !seen[d.UUID] {
+			seen[d.UUID] = true
+			list = append(list, gpu{d.UUID, bytes, d.Mode})
+		}
+	}
+	return list
+}
+
 // fits says why a platform's GPUs have no room for one more session; nil: they have. The caller is in p.admitting.
 func (p *Pool) fits(tenant string, pl *Platform) error {
 	exclusive, gpus, busiest := 0, 0, 0

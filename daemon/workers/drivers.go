@@ -44,7 +44,13 @@ func (p *Pool) Probe() {
 	p.setDrivers(states)
 	p.setFallbacks(slices.Concat(lacking...))
 	all := slices.Concat(found...)
-	shareUUIDs(p.opts.Node, all)
+	var snapshots []*clwire.PlatformSnapshot
+	for _, pl := range all {
+		snapshots = append(snapshots, &pl.Snapshot)
+	}
+	shareUUIDs(snapshots, func(s *clwire.PlatformSnapshot, i int) bool {
+		return s.Devices[i].UUID == derivedUUID(p.opts.Node, *s, i)
+	})
 	offered, hidden, missing := p.opts.Devices.choose(all)
 	if len(missing) > 0 {
 		p.opts.Log.WithField("devices", missing).Warn("--devices names a device that no OpenCL driver shows: see tendril devices, and tendril status")

@@ -24,18 +24,18 @@ func pciAddress(d *clwire.DeviceSnapshot) (at [4]uint32, known bool) {
 }
 
 // shareUUIDs gives each device without a UUID of its own that of the device at the same place, if there is one and no
-// other: parts of a GPU have several. platforms are all that drivers have, in their order.
-func shareUUIDs(node string, platforms []*Platform) {
+// other: parts of a GPU have several. derived says whether a device's UUID is none of its driver's.
+func shareUUIDs(platforms []*clwire.PlatformSnapshot, derived func(s *clwire.PlatformSnapshot, i int) bool) {
 	own := map[[4]uint32]string{} // "": several
-	derived := map[*clwire.DeviceSnapshot][4]uint32{}
-	for _, p := range platforms {
-		for i := range p.Snapshot.Devices {
-			d := &p.Snapshot.Devices[i]
+	without := map[*clwire.DeviceSnapshot][4]uint32{}
+	for _, s := range platforms {
+		for i := range s.Devices {
+			d := &s.Devices[i]
 			at, known := pciAddress(d)
 			switch before, is := own[at]; {
 			case !known:
-			case d.UUID == derivedUUID(node, p.Snapshot, i):
-				derived[d] = at
+			case derived(s, i):
+				without[d] = at
 			case is && before != d.UUID:
 				own[at] = ""
 			default:
@@ -43,28 +43,9 @@ func shareUUIDs(node string, platforms []*Platform) {
 			}
 		}
 	}
-	for d, at := range derived {
+	for d, at := range without {
 		if own[at] != "" {
 			d.UUID = own[at]
 		}
 	}
-}
-
-// gpu is one GPU with memory of its own that a session on a platform has a context on.
-type gpu struct {
-	uuid  string
-	bytes uint64
-	mode  clwire.ComputeMode
-}
-
-// gpusOf gives them, each once: a worker is one process with one context on each, however often its platform shows one.
-func gpusOf(pl *Platform) (list []gpu) {
-	seen := map[string]bool{}
-	for _, d := range pl.Snapshot.Devices {
-		if bytes := ownMemory(d); bytes > 0 && !seen[d.UUID] {
-			seen[d.UUID] = true
-			list = append(list, gpu{d.UUID, bytes, d.Mode})
-		}
-	}
-	return list
 }

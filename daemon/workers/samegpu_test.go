@@ -9,8 +9,8 @@ import (
 	"tendril/store/object"
 )
 
-// A GPU that two platforms show is one: by its UUID, or by its place on the bus where one of the drivers gives none. Its
-// sessions are counted together, each worker once.
+// A GPU that two platforms show is one: by its UUID, or by its place on the bus where one of the drivers gives none.
+// Its sessions are counted together, each worker once.
 func TestOneGPUOfTwoPlatforms(t *testing.T) {
 	p, platforms := fakeGPUs(t, func(o *Options) {
 		o.SessionBytes = gpuBytes / 4
@@ -56,27 +56,29 @@ func TestUUIDsOfOnePlace(t *testing.T) {
 		raw[4] = bus
 		return map[uint32][]byte{cl.DEVICE_PCI_BUS_INFO_KHR: raw}
 	}
-	platform := func(index int, devices ...clwire.DeviceSnapshot) *Platform {
+	platform := func(index int, devices ...clwire.DeviceSnapshot) *clwire.PlatformSnapshot {
 		s := clwire.PlatformSnapshot{ICD: "x", Index: index, Devices: devices}
 		for i := range devices {
 			if devices[i].UUID == "" {
 				devices[i].UUID = derivedUUID(node, s, i)
 			}
 		}
-		return &Platform{Snapshot: s}
+		return &s
 	}
 	first := platform(0, clwire.DeviceSnapshot{Info: at(1)}, clwire.DeviceSnapshot{Info: at(2)},
 		clwire.DeviceSnapshot{Info: at(3)}, clwire.DeviceSnapshot{})
 	second := platform(1, clwire.DeviceSnapshot{UUID: "a", Info: at(1)}, clwire.DeviceSnapshot{UUID: "b", Info: at(2)},
 		clwire.DeviceSnapshot{UUID: "c", Info: at(2)}, clwire.DeviceSnapshot{UUID: "d"})
 	third := platform(2, clwire.DeviceSnapshot{UUID: "a", Info: at(1)})
-	shareUUIDs(node, []*Platform{first, second, third})
+	shareUUIDs([]*clwire.PlatformSnapshot{first, second, third}, func(s *clwire.PlatformSnapshot, i int) bool {
+		return s.Devices[i].UUID == derivedUUID(node, *s, i)
+	})
 	for i, x := range []struct {
 		uuid string
 		why  string
-	}{{"a", "at the same place"}, {derivedUUID(node, first.Snapshot, 1), "the place of two parts"},
-		{derivedUUID(node, first.Snapshot, 2), "a place of its own"}, {derivedUUID(node, first.Snapshot, 3), "no place"}} {
-		if got := first.Snapshot.Devices[i].UUID; got != x.uuid {
+	}{{"a", "at the same place"}, {derivedUUID(node, *first, 1), "the place of two parts"},
+		{derivedUUID(node, *first, 2), "a place of its own"}, {derivedUUID(node, *first, 3), "no place"}} {
+		if got := first.Devices[i].UUID; got != x.uuid {
 			t.Errorf("%s: %q, want %q", x.why, got, x.uuid)
 		}
 	}

@@ -1,8 +1,8 @@
 // Package keeper is the process `tendril keeper`: it makes the memory of GPUs that objects of the store lie in. It
-// allocates, zeroes and exports; the daemon has the descriptors, and memory lives as long as a descriptor does, so this
-// process may end at any time and loses nothing. It also copies between such memory and host memory for those who have
-// no driver, in steps, and keeps pinned what host memory it was asked for more than once. A keeper of an OpenCL platform
-// has memory that dies with it (opencl.go).
+// allocates, zeroes and exports; the daemon has the descriptors, and memory lives as long as a descriptor does, so
+// this process may end at any time and loses nothing. It also copies between such memory and host memory for those
+// who have no driver, in steps, and keeps pinned what host memory it was asked for more than once. A keeper of an
+// OpenCL platform has memory that dies with it (opencl.go).
 //
 // Trust: the daemon, which alone speaks to it, and the driver, which runs in this process. No tenant's code runs here.
 //

@@ -15,10 +15,11 @@ import (
 	"tendril/forwarding/opencl"
 )
 
-// OpenCL has no call that exports a cl_mem: it is this process's alone, and dies with it. So each one has a twin in host
-// memory, a memfd that holds the same bytes. The daemon has the twin's descriptor, as it has an allocation's of CUDA: it
-// names the memory, and whoever copies into the memory copies into the twin first. A keeper that is asked about a twin
-// it does not know, because the one before it has ended, makes a cl_mem of it. So nothing is lost, sealed or not.
+// OpenCL has no call that exports a cl_mem: it is this process's alone, and dies with it. So each one has a twin in
+// host memory, a memfd that holds the same bytes. The daemon has the twin's descriptor, as it has an allocation's of
+// CUDA: it names the memory, and whoever copies into the memory copies into the twin first. A keeper that is asked
+// about a twin it does not know, because the one before it has ended, makes a cl_mem of it. So nothing is lost,
+// sealed or not.
 //
 // Only keepers write such memory, and only by copies: nobody else has the cl_mem, and no client is given the twin.
 
@@ -207,7 +208,8 @@ func (o *openCL) add(d *clDevice, fd int, bytes uint64) (*clMemory, error) {
 
 // move copies between memory, from an offset on, and host memory, and waits: read: into host.
 func (m *clMemory) move(read bool, offset uint64, host []byte) opencl.Status {
-	e, s := m.device.queue.Transfer(read, m.mem, offset, uint64(len(host)), fixed.Address(host), opencl.After{Want: true})
+	e, s := m.device.queue.Transfer(read, m.mem, offset, uint64(len(host)), fixed.Address(host),
+		opencl.After{Want: true})
 	if s != cl.SUCCESS {
 		return s
 	}

@@ -37,7 +37,7 @@ type Buffer struct {
 	host    api.HostPtr    // the program's memory (CL_MEM_USE_HOST_PTR), or NULL; a sub-buffer's part of it
 	mirror  *mirror.Mirror // of a root over the program's memory, or nil
 	object  *node.Object   // of a root that is an object of the store, or nil
-	copied  bool           // of a root: it is a copy of a sealed object (stage.go). Immutable once it is shown
+	copied  bool           // of a root: it is a copy of a sealed object (openByStage). Immutable once it is shown
 	svm     []byte         // of a root that is shared virtual memory: the program's view of it, at its address; or nil
 	spans   bool           // of a root that is shared virtual memory of a context that spans: it has no view here
 	viewed  bool           // svm is a second view of the shared memory that maps show

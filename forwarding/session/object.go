@@ -21,9 +21,9 @@ import (
 // A device that computes on shared memory works on the object's own memory. Any other gets its copy, from the node's
 // memory, when a command other than a copy from the buffer first needs it there.
 //
-// An object in the memory of a GPU is that memory, where the driver imports it. One that is too large for that is copied
-// on the GPU (stage.go). For a context without that GPU the daemon copies it into host memory first, as it does one in
-// the memory of an OpenCL device.
+// An object in the memory of a GPU is that memory, where the driver imports it. One that is too large for that is
+// copied on the GPU (openByStage). For a context without that GPU the daemon copies it into host memory first, as it
+// does one in the memory of an OpenCL device.
 //
 // An unsealed object in the memory of a GPU, of the same tenant and by its id, is a buffer that may be written: its
 // maker seals it.
@@ -104,6 +104,113 @@ func (c *Context) copyForWorker(w *worker, o *node.Object) (copied *node.Object,
 		return nil, fmt.Errorf("%w: the worker has ended", object.ErrNoDevice)
 	}
 	return copied, nil
+}
+
+// A driver may import memory of its own GPU up to some size only (Device.most). What is larger goes between the object
+// and a buffer through a stage: an unsealed object on that GPU, small enough to be imported. The keeper copies between
+// the object and the stage, the program's worker between the stage and the buffer, piece by piece. Both copies are the
+// GPU's own; no host memory is used, and the size is bounded by the GPU's memory alone. It works for a program on
+// another machine, too.
+
+// stageBytes is the most that one piece has.
+const stageBytes = 256 << 20
+
+// stageOf is the size of the pieces in which size bytes reach a device.
+func (dev *Device) stageOf(size uint64) uint64 {
+	if dev.most > 0 {
+		size = min(size, dev.most)
+	}
+	return min(size, stageBytes)
+}
+
+// importer is the context's device that imports memory of a GPU, if not as much as is asked for; nil: none does.
+func (c *Context) importer(uuid string) *Device {
+	if c.InPlace || uuid == "" {
+		return nil
+	}
+	for _, dev := range c.devices {
+		if dev.imports == uuid {
+			return dev
+		}
+	}
+	return nil
+}
+
+// openByStage is a buffer with a copy of a sealed object that is too large for its GPU's driver to import. The object's
+// reference is given back in any case.
+func (c *Context) openByStage(w *worker, o *node.Object, dev *Device) (h uintptr, status api.Status) {
+	d, control := c.d, c.platform.control
+	began := d.began()
+	w.SendOneWay(&clwire.DropSegment{ID: o.Segment}) // it is never imported
+	defer control.DetachObject(o)
+	if o.Size > c.maxAlloc() {
+		return 0, cl.MEM_OBJECT_ALLOCATION_FAILURE
+	}
+	b := &Buffer{d: d, ctx: c, flags: cl.MEM_READ_ONLY | cl.MEM_HOST_READ_ONLY, size: o.Size}
+	b.root = b
+	b.id.Store(d.newID())
+	b.refs.Set(1)
+	if status = b.takeMemory(api.HostPtr{}); status != cl.SUCCESS {
+		return 0, status
+	}
+	if h, status = d.showBuffer(b); status != cl.SUCCESS {
+		return 0, status
+	}
+	if status = b.fillByStage(w, o, dev); status != cl.SUCCESS {
+		d.ReleaseMemObject(h)
+		return 0, status
+	}
+	b.copied = true
+	d.tripped(began, trace.CauseObject, nil, fmt.Sprintf("(copies on the GPU, in pieces of %d bytes)", dev.stageOf(o.Size)))
+	return h, cl.SUCCESS
+}
+
+// fillByStage copies an object into a buffer by way of a stage.
+func (b *Buffer) fillByStage(w *worker, o *node.Object, dev *Device) api.Status {
+	control := b.ctx.platform.control
+	stage, err := control.DraftObject(w.ID(), dev.imports, dev.stageOf(o.Size), nil)
+	if err != nil {
+		b.d.cfg.Log(fmt.Sprintf("tendril: open an object of %d bytes as a buffer, in pieces: %v", o.Size, err))
+		return objectStatus(err)
+	}
+	defer control.DropDraft(stage)
+	return b.withDraft(stage, w, dev, func(q *Queue, s *Buffer) api.Status {
+		for at := uint64(0); at < o.Size; {
+			n := min(stage.Size, o.Size-at)
+			if err := control.FillDraft(stage, o.ID, at, n); err != nil {
+				b.d.cfg.Log(fmt.Sprintf("tendril: open an object of %d bytes as a buffer, at byte %d: %v", o.Size, at, err))
+				return objectStatus(err)
+			}
+			_, status := b.d.copy(q, cl.COMMAND_COPY_BUFFER, s, b, 0, at, n, api.Waits{})
+			if status == cl.SUCCESS {
+				status = q.finish() // the next piece takes its place
+			}
+			if status != cl.SUCCESS {
+				return status
+			}
+			at += n
+		}
+		return cl.SUCCESS
+	})
+}
+
+// withDraft runs f with a draft as a buffer that the worker has imported, and a queue of its GPU. Whatever f enqueues
+// on it has ended when it returns.
+func (b *Buffer) withDraft(o *node.Object, w *worker, dev *Device, f func(*Queue, *Buffer) api.Status) api.Status {
+	if w.Send(&clwire.AddSegment{ID: o.Segment, Bytes: o.Size}, 0, 0) != nil {
+		b.ctx.platform.control.DetachObject(o)
+		return cl.OUT_OF_RESOURCES
+	}
+	h, status := b.d.showBuffer(b.ctx.overObject(o))
+	if status != cl.SUCCESS {
+		return status
+	}
+	defer b.d.ReleaseMemObject(h)
+	q, status := b.ctx.moveQueue(dev)
+	if status != cl.SUCCESS {
+		return status
+	}
+	return f(q, b.d.buffers.Get(h))
 }
 
 // overObject is a buffer that is an object: for reading, or a draft.

@@ -240,6 +240,58 @@ func (b *Buffer) publishDevice(dev *Device, name string, meta []byte) (id [16]by
 	return o.ID, nil
 }
 
+// copyInto has a GPU copy a part of the buffer, from a byte on, into a draft in its memory, and waits for it.
+func (b *Buffer) copyInto(o *node.Object, w *worker, dev *Device, from uint64) api.Status {
+	return b.withDraft(o, w, dev, func(q *Queue, s *Buffer) api.Status {
+		_, status := b.d.copy(q, cl.COMMAND_COPY_BUFFER, b, s, from, 0, o.Size, api.Waits{})
+		if status == cl.SUCCESS {
+			status = q.finish()
+		}
+		return status
+	})
+}
+
+// publishByStage makes the object in the memory of a GPU whose driver does not import so much, piece by piece. The
+// caller has waited for what was sent before.
+func (b *Buffer) publishByStage(dev *Device, name string, meta []byte) (id [16]byte, err error) {
+	began, control := b.d.began(), b.ctx.platform.control
+	defer func() { b.d.tripped(began, trace.CausePublish, nil, name+" (two copies on the GPU)") }()
+	whole, err := control.DraftAlone(dev.imports, b.size, meta)
+	if err != nil {
+		return id, fmt.Errorf("publish %d bytes as %q in the memory of GPU %s: %w", b.size, name, dev.imports, err)
+	}
+	for at := uint64(0); at < b.size && err == nil; at += dev.stageOf(b.size) {
+		err = b.publishPart(whole, dev, at, min(dev.stageOf(b.size), b.size-at))
+	}
+	if err != nil {
+		control.DropDraft(whole)
+	} else {
+		err = control.PublishDraft(whole, name)
+	}
+	if err != nil {
+		return id, fmt.Errorf("publish %d bytes as %q in the memory of GPU %s, in pieces: %w", b.size, name, dev.imports, err)
+	}
+	return whole.ID, nil
+}
+
+// publishPart copies a piece of a buffer into the draft of the whole.
+func (b *Buffer) publishPart(whole *node.Object, dev *Device, at, n uint64) error {
+	w, status := b.ctx.worker()
+	if status != cl.SUCCESS {
+		return fmt.Errorf("%w: there is no worker (OpenCL error %d)", object.ErrInternal, status)
+	}
+	control := b.ctx.platform.control
+	part, err := control.DraftObject(w.ID(), dev.imports, n, nil)
+	if err != nil {
+		return err
+	}
+	if status := b.copyInto(part, w, dev, at); status != cl.SUCCESS {
+		control.DropDraft(part)
+		return fmt.Errorf("%w: the copy on the GPU, from byte %d on, failed (OpenCL error %d)", object.ErrInternal, at, status)
+	}
+	return control.JoinDraft(whole, at, part)
+}
+
 // free gives memory of the buffer's back once the commands sent so far cannot use it any more; nil is none. The caller
 // holds no lock: queues may be asked for their progress.
 func (b *Buffer) free(p *memory.Place) {

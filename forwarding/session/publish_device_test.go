@@ -84,8 +84,8 @@ func TestPublishInTheMemoryOfAGPUFails(t *testing.T) {
 	}
 }
 
-// A result of more bytes than the GPU's driver imports becomes an object there piece by piece, without host memory, also
-// on another machine; what fails leaves nothing.
+// A result of more bytes than the GPU's driver imports becomes an object there piece by piece, without host memory,
+// also on another machine; what fails leaves nothing.
 func TestPublishMoreThanTheDriverImports(t *testing.T) {
 	const size = 1<<16 + 5
 	for _, remote := range []bool{false, true} {

@@ -77,8 +77,8 @@ func TestAnObjectAsABuffer(t *testing.T) {
 	eventually(t, idle(t.Context(), n))
 }
 
-// An object in the memory of an OpenCL device: a program opens it by one copy, and says so; its bytes are there after the
-// keeper that had them was killed.
+// An object in the memory of an OpenCL device: a program opens it by one copy, and says so; its bytes are there after
+// the keeper that had them was killed.
 func TestAnObjectOfAnOpenCLDevice(t *testing.T) {
 	t.Parallel()
 	program, n, dir := objectSum(t), node(t), t.TempDir()

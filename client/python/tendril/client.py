@@ -229,9 +229,10 @@ class Client:
         shared: other processes of the tenant may help to fill it (fill, seal_filled).
         checksum: the daemon computes checksums at the seal, which takes longer, and checks them later (tendril scrub).
         device: "host", or the device in whose memory the object lies: "cuda:N" in the order of gpus(), "opencl:N" in
-        that of devices(), or a UUID. Then the draft is a CudaDraft: fill its cuda(). What lies on an OpenCL device (kind
-        "opencl") only copies reach: fill it with fill_from(), or make it with put() or copy(). strict, shared, checksum and "persisted" are Unsupported there, as is a
-        node without such memory, and NoDevice says that the driver failed.
+        that of devices(), or a UUID. Then the draft is a CudaDraft: fill its cuda(). Only copies reach what lies on an
+        OpenCL device (kind "opencl"): fill it with fill_from(), or make it with put() or copy(). strict, shared,
+        checksum and "persisted" are Unsupported there, as is a node without such memory, and NoDevice says that the
+        driver failed.
 
         Raises Full or Quota if there is no room. Before that it waits some seconds at most for memory that is being
         freed. Raises Limit, without waiting, if the tenant may have no more objects or segments.

@@ -40,8 +40,8 @@ func (gpus) Copy(_ store.Asker, to, from store.Place, bytes uint64) error {
 
 func (gpus) Forget(int) {}
 
-// TestPieces: a large object is copied piece by piece, by drafts, into another one and out of it. An object in the memory
-// of a GPU is shown to a worker as a copy in host memory. The bytes are the same, and nothing else is left.
+// TestPieces: a large object is copied piece by piece, by drafts, into another one and out of it. An object in the
+// memory of a GPU is shown to a worker as a copy in host memory. The bytes are the same, and nothing else is left.
 func TestPieces(t *testing.T) {
 	d, c := start(t)
 	s, err := c.AllocSegment(10000, nil)
