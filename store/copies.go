@@ -138,16 +138,31 @@ func (s *Store) noteCopy(e *entry) {
 	*at = cachedPlace{}
 }
 
-// dropCopies lets go of cached copies, a tenant's or (nil) anybody's, until their memory and what is on its way back
-// are enough, or some have gone: then who asked comes again. False: there are none, or enough is on its way. mu is
-// held.
-func (s *Store) dropCopies(of *tenant, missing uint64) (some bool) {
+// dropCopies lets go of cached copies for t, or (nil) for nobody in particular, a tenant's or (nil) anybody's, until
+// their memory and what is on its way back are enough, or some have gone: then who asked comes again. False: there are
+// none, or enough is on its way. mu is held.
+func (s *Store) dropCopies(t, of *tenant, missing uint64) (some bool) {
 	copies := &s.copies
 	if of != nil {
 		copies = &of.copies
 	}
-	for steps := 0; copies.Len() > 0 && steps < lockSteps && s.leaving(of) < missing; steps++ {
-		s.dropCopy(copies.Front().Value.(*entry))
+	for steps := 0; copies.Len() > 0 && steps < lockSteps; steps++ {
+		leaving := s.leaving()
+		if t != nil {
+			leaving = s.leavingFor(t, of)
+		}
+		if leaving >= missing {
+			break
+		}
+		e := copies.Front().Value.(*entry)
+		g := e.seg
+		if g != nil {
+			g.asker = t
+		}
+		s.dropCopy(e)
+		if g != nil {
+			g.stays()
+		}
 		s.counts.DroppedCopies++
 		some = true
 	}

@@ -84,6 +84,38 @@ func (t *tenant) made() { t.making-- }
 // reserveRoom is reserve that, where memory is short, first lets go of what nobody holds any more and then sends
 // objects to disk. mu is held, and let go meanwhile. stop may be nil.
 func (s *Store) reserveRoom(t *tenant, n uint64, stop func() bool) error {
+	err := s.findRoom(t, n, stop)
+	t.refused.note(n, err)
+	return err
+}
+
+// shortage is since when a tenant finds no room in a full store.
+type shortage struct {
+	bytes       uint64 // that it asked for last
+	since, last time.Time
+}
+
+// note says how another request went.
+func (r *shortage) note(n uint64, err error) {
+	switch {
+	case err == nil && n >= r.bytes:
+		*r = shortage{}
+	case errors.Is(err, object.ErrFull):
+		now := time.Now()
+		if now.Sub(r.last) > leavingTime {
+			r.since = now
+		}
+		r.bytes, r.last = n, now
+	}
+}
+
+// isLong reports whether it has waited for as long as others may take to unmap what they have to let go of.
+func (r *shortage) isLong() bool {
+	return !r.last.IsZero() && time.Since(r.last) <= leavingTime && time.Since(r.since) >= leavingTime
+}
+
+// findRoom is reserveRoom.
+func (s *Store) findRoom(t *tenant, n uint64, stop func() bool) error {
 	looked, vain := false, 0
 	var cannot error // why some of t's own memory cannot go to disk
 	for {
@@ -93,7 +125,7 @@ func (s *Store) reserveRoom(t *tenant, n uint64, stop func() bool) error {
 		}
 		full := errors.Is(err, object.ErrFull)
 		// reserve gave up some of the empty segments: enough, unless they are many and small
-		if !looked && s.lookNow(t, full) || full && s.idle.Len() > 0 && s.leaving(nil) < s.missing(n) {
+		if !looked && s.lookNow(t, full) || full && s.idle.Len() > 0 && s.leavingFor(t, nil) < s.missing(n) {
 			looked = true
 			s.pause(nil) // closes what went
 			continue
@@ -111,7 +143,7 @@ func (s *Store) reserveRoom(t *tenant, n uint64, stop func() bool) error {
 		} else if n > s.opts.CapacityBytes {
 			return err
 		}
-		if s.dropCopies(of, missing) {
+		if s.dropCopies(t, of, missing) {
 			s.pause(nil) // closes what went
 			continue
 		}
@@ -119,7 +151,7 @@ func (s *Store) reserveRoom(t *tenant, n uint64, stop func() bool) error {
 			return err
 		}
 		s.freshenUsed(of)
-		victims, more := s.victims(of, missing, s.leaving(of))
+		victims, more := s.victims(of, missing, s.leavingFor(t, of))
 		if len(victims) == 0 && more {
 			vain++
 			s.pause(nil)
@@ -130,6 +162,9 @@ func (s *Store) reserveRoom(t *tenant, n uint64, stop func() bool) error {
 				return nil
 			}
 			return withDisk(err, cannot)
+		}
+		for _, g := range victims {
+			g.asker = t
 		}
 		gone, why := s.evict(victims, s.spill.For(t.name), stop)
 		if own := (*ownFault)(nil); errors.As(why, &own) {
@@ -172,26 +207,44 @@ func (s *Store) missing(n uint64) uint64 {
 	return taken + n - s.opts.CapacityBytes
 }
 
-// leaving gives the bytes, of a tenant or of all, that will be back as soon as clients unmap them. mu is held.
-func (s *Store) leaving(of *tenant) (n uint64) {
+// leaving gives the bytes that will be back as soon as clients unmap them. mu is held.
+func (s *Store) leaving() uint64 {
 	for len(s.leavers) > 0 && (!s.leavers[0].leaving || time.Since(s.leavers[0].left) >= leavingTime) {
 		s.backAgain(s.leavers[0])
 		s.leavers[0] = nil
 		s.leavers = s.leavers[1:]
 	}
-	if of != nil {
-		return of.leavingBytes
-	}
 	return s.leavingBytes
+}
+
+// leavingFor gives those of leaving that t may count on where memory is short, of it alone or (nil) everywhere: its
+// own, and what others have to let go of for its sake. What others let go of by themselves is no hope for t: their next
+// objects may take it, and who keeps it mapped, and gives up more before that counts no longer, would keep t from ever
+// getting what can be had. For the same reason t counts on the others for so long alone. mu is held.
+func (s *Store) leavingFor(t, of *tenant) uint64 {
+	s.leaving()
+	switch {
+	case of != nil:
+		return of.leavingBytes
+	case t.refused.isLong():
+		return t.leavingBytes
+	}
+	return t.leavingBytes + t.promisedBytes
 }
 
 // willBeBack counts memory that was given up just now as leaving. mu is held.
 func (s *Store) willBeBack(g *segmentState) {
-	s.leaving(nil) // the list does not grow without somebody who shortens it
+	s.leaving() // the list does not grow without somebody who shortens it
 	g.leaving = true
 	s.leavers = append(s.leavers, g)
 	s.leavingBytes += g.bytes
 	g.tenant.leavingBytes += g.bytes
+	if g.asker == g.tenant {
+		g.asker = nil
+	}
+	if g.asker != nil {
+		g.asker.promisedBytes += g.bytes
+	}
 }
 
 // backAgain is the reverse: it is back, or somebody keeps it. mu is held.
@@ -200,6 +253,16 @@ func (s *Store) backAgain(g *segmentState) {
 		g.leaving = false
 		s.leavingBytes -= g.bytes
 		g.tenant.leavingBytes -= g.bytes
+		if g.asker != nil {
+			g.asker.promisedBytes -= g.bytes
+		}
+	}
+}
+
+// stays is the end of an attempt to have a segment go: nobody counts on it. mu is held.
+func (g *segmentState) stays() {
+	if g.mem != nil {
+		g.asker = nil
 	}
 }
 
@@ -448,6 +511,7 @@ func (s *Store) finishEviction(j *eviction) error {
 		})
 	}
 	g.evicting = false
+	g.stays()
 	s.rank(g)
 	if g.live == 0 {
 		return nil

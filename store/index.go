@@ -653,6 +653,7 @@ func (s *Store) clearOfIndex(victims []*segmentState) []*segmentState {
 			return false
 		}
 		g.evicting = false
+		g.stays()
 		s.rank(g)
 		return true
 	})

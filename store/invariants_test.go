@@ -250,6 +250,7 @@ func (i *inspection) segments() {
 		i.must(t.remnants == counts[t], "tenant %s counts %d remnants and has %d", t.name, t.remnants, counts[t])
 	}
 	idle, leaving, coldBytes := 0, uint64(0), uint64(0)
+	own, promised := map[*tenant]uint64{}, map[*tenant]uint64{}
 	i.opened = map[*tenant]int{}
 	i.devices()
 	for id, g := range i.s.segments {
@@ -264,8 +265,13 @@ func (i *inspection) segments() {
 		if g.idle {
 			idle++
 		}
+		i.must(g.asker == nil || g.evicting || g.mem == nil, "segment %d goes for somebody, and stays", id)
 		if g.leaving {
 			leaving += g.bytes
+			own[g.tenant] += g.bytes
+			if g.asker != nil {
+				promised[g.asker] += g.bytes
+			}
 			i.must(g.mem == nil, "segment %d leaves and has memory", id)
 		}
 		listed, used := 0, uint64(0)
@@ -294,6 +300,11 @@ func (i *inspection) segments() {
 	i.must(idle == i.s.idle.Len(), "%d segments are idle, %d listed", idle, i.s.idle.Len())
 	i.must(coldBytes == i.s.coldBytes, "%d bytes are cold, %d counted", coldBytes, i.s.coldBytes)
 	i.must(leaving == i.s.leavingBytes, "%d bytes leave, %d counted", leaving, i.s.leavingBytes)
+	for _, t := range i.s.tenants {
+		i.must(t.leavingBytes == own[t] && t.promisedBytes == promised[t],
+			"tenant %s: %d bytes leave, %d for it of others', %d and %d counted", t.name, own[t], promised[t],
+			t.leavingBytes, t.promisedBytes)
+	}
 }
 
 // devices compares what is charged of GPUs' memory; what is being allocated may be charged, too.

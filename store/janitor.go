@@ -122,17 +122,17 @@ func (s *Store) returnMemory() {
 	for len(s.warm) > 0 && s.above(target) > 0 {
 		s.dropWarm()
 	}
-	for over = s.above(target); over > 0 && s.retireIdle(over); over = s.above(target) {
+	for over = s.above(target); over > 0 && s.retireIdle(nil, over); over = s.above(target) {
 		s.pause(nil)
 	}
-	for s.above(target) > 0 && s.dropCopies(nil, s.above(target)) {
+	for s.above(target) > 0 && s.dropCopies(nil, nil, s.above(target)) {
 		s.pause(nil)
 	}
 	if over = s.above(target); over == 0 || s.spill == nil {
 		return
 	}
 	s.freshenUsed(nil)
-	if victims, _ := s.victims(nil, s.above(target), s.leaving(nil)); len(victims) > 0 && !s.closed {
+	if victims, _ := s.victims(nil, s.above(target), s.leaving()); len(victims) > 0 && !s.closed {
 		// the objects say what was wrong; who needs the room meets it again
 		_, _ = s.evict(victims, s.spill.For(""), s.isClosed)
 	}

@@ -136,6 +136,7 @@ func (s *Store) chargeInstead(r *remnant, t *tenant) {
 	r.tenant = t
 	if r.g != nil {
 		r.g.payer = t
+		s.backAgain(r.g) // not to whom it was charged: somebody keeps it
 	}
 	s.dropTenant(from)
 }

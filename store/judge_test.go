@@ -81,6 +81,11 @@ func TestReaderPaysForWhatItKeeps(t *testing.T) {
 	if got := chargedTo(s, "owner"); got >= size {
 		t.Errorf("the owner is charged %d bytes for what the reader keeps", got)
 	}
+	s.mu.Lock()
+	if n := owner.tenant.leavingBytes; n > 0 {
+		t.Errorf("the owner counts on %d bytes that the reader keeps", n)
+	}
+	s.mu.Unlock()
 	mustAgree(t, s, true)
 
 	both := take()

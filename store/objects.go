@@ -217,6 +217,7 @@ func (c *Conn) addRoom(atLeast uint64) (*segmentState, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.tenant.refused = shortage{} // a smaller one will do
 	g.ranges = alloc.New(g.bytes)
 	c.room.add(g)
 	return g, nil

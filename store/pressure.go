@@ -29,7 +29,7 @@ func (s *Store) machineRoom(n uint64) error {
 	if left >= n && left-n >= s.opts.LowBytes {
 		return nil
 	}
-	s.retireIdle(n)
+	s.retireIdle(nil, n)
 	s.short = true
 	s.wakeJanitor()
 	return fmt.Errorf("%w: the machine has %d bytes left, %d are needed, and %d must stay free: delete objects, end other programs, or raise the limit of the daemon's cgroup",

@@ -50,6 +50,7 @@ type segmentState struct {
 	left     time.Time        // when mem was given up
 	ended    time.Time        // when the last connection that had it ended, and somebody had it still
 	leaving  bool             // counted among the memory that will be back soon
+	asker    *tenant          // another tenant, for whom the store has it go; nil: nobody
 	emptied  time.Time        // when the last object in it went, while idle
 }
 
@@ -351,9 +352,10 @@ func (s *Store) leave(g *segmentState) {
 	s.tellSlots(g)
 }
 
-// retireIdle gives up segments kept for writers until n bytes would fit, or so many that others may want the lock: then
-// more is true. Their clients still have them mapped: the memory comes back when they sweep. mu is held.
-func (s *Store) retireIdle(n uint64) (more bool) {
+// retireIdle gives up segments kept for writers until n bytes would fit, for t or (nil) nobody in particular, or so many
+// that others may want the lock: then more is true. Their clients still have them mapped: the memory comes back when
+// they sweep. mu is held.
+func (s *Store) retireIdle(t *tenant, n uint64) (more bool) {
 	steps := 0
 	for freed := uint64(0); freed < n && s.idle.Len() > 0; steps++ {
 		if steps == lockSteps {
@@ -361,6 +363,7 @@ func (s *Store) retireIdle(n uint64) (more bool) {
 		}
 		g := s.idle.Front().Value.(*segmentState)
 		freed += g.bytes
+		g.asker = t
 		s.retire(g)
 	}
 	return false

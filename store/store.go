@@ -163,7 +163,10 @@ type tenant struct {
 	remnants     int // memory given up that somebody still has
 	remnantBytes uint64
 	leavingBytes uint64
-	forgot       time.Time // when a peer last let go of memory that is not free yet
+	// of other tenants' leavers, what the store had them let go of for this one
+	promisedBytes uint64
+	refused       shortage
+	forgot        time.Time // when a peer last let go of memory that is not free yet
 
 	disk     uint64    // bytes on disk
 	cold     list.List // as Store.cold
@@ -407,7 +410,7 @@ func (s *Store) reserve(t *tenant, n uint64) error {
 		s.shrinkWarm(n)
 	}
 	if !s.hasRoom(n) {
-		s.retireIdle(n)
+		s.retireIdle(t, n)
 	}
 	if !s.hasRoom(n) {
 		return fmt.Errorf("%w: %d of %d bytes are in use and %d more are needed: delete objects, or give the daemon more memory%s",

@@ -92,8 +92,8 @@ func (d *Dir) reserve(size uint64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if n > d.limit || d.taken > d.limit-n {
-		return fmt.Errorf("%w: %d of %d bytes of spill space are in use and %d more are needed", object.ErrFull,
-			d.taken, d.limit, n)
+		return fmt.Errorf("%w: %d of %d bytes of spill space are in use and %d more are needed: delete objects, or give "+
+			"the daemon more (--spill)", object.ErrFull, d.taken, d.limit, n)
 	}
 	d.taken += n
 	return nil
