@@ -40,8 +40,6 @@ func (c *Conn) Update(id object.ID, name string, change Change) error {
 			e.tenant.name)
 	case e.state == object.Open:
 		return e.notSealed()
-	case change.TTL != nil && (*change.TTL < 0 || e.class == object.Persisted || change.Persist):
-		return fmt.Errorf("%w: a time to live of %v for an object of class %s", object.ErrInvalid, *change.TTL, e.class)
 	case change.Persist && s.spill == nil:
 		return fmt.Errorf("%w: class persisted: this node keeps no objects on disk (--spill none)",
 			object.ErrUnsupported)
@@ -49,7 +47,10 @@ func (c *Conn) Update(id object.ID, name string, change Change) error {
 	if err := e.inHostMemory("persist"); err != nil && change.Persist {
 		return err
 	}
-	if err := s.relabel(e, change.Labels); err != nil {
+	if err := e.takes(change); err != nil {
+		return err
+	}
+	if err := s.relabel(e, change); err != nil {
 		return err
 	}
 	if change.Pinned != nil {
@@ -68,8 +69,18 @@ func (c *Conn) Update(id object.ID, name string, change Change) error {
 	return s.syncRecord(e)
 }
 
-// relabel changes labels and what they are charged. mu is held, and let go where memory is short.
-func (s *Store) relabel(e *entry, labels map[string]string) error {
+// takes says why an object's class does not allow a change. mu is held.
+func (e *entry) takes(change Change) error {
+	if change.TTL != nil && (*change.TTL < 0 || e.class == object.Persisted || change.Persist) {
+		return fmt.Errorf("%w: a time to live of %v for an object of class %s", object.ErrInvalid, *change.TTL, e.class)
+	}
+	return nil
+}
+
+// relabel changes labels and what they are charged, unless the object does not take the change any more. mu is held,
+// and let go where memory is short.
+func (s *Store) relabel(e *entry, change Change) error {
+	labels := change.Labels
 	if labels == nil || maps.Equal(labels, e.labels) {
 		return nil
 	}
@@ -83,9 +94,13 @@ func (s *Store) relabel(e *entry, labels map[string]string) error {
 			s.uncharge(e.tenant, is-was)
 			return fmt.Errorf("%w: object %s", object.ErrNotFound, e.id)
 		}
+		if err := e.takes(change); err != nil { // it was persisted meanwhile
+			s.uncharge(e.tenant, is-was)
+			return err
+		}
 		if e.recordBytes("", nil) != was { // changed meanwhile
 			s.uncharge(e.tenant, is-was)
-			return s.relabel(e, labels)
+			return s.relabel(e, change)
 		}
 	} else {
 		s.uncharge(e.tenant, was-is)

@@ -92,6 +92,7 @@ func (c *Conn) settleComposite(e *entry, spec Spec) error {
 	}
 	s.signal(e)
 	s.notify(events.Sealed, e)
+	_ = s.syncRecord(e) // it says itself what was wrong
 	return nil
 }
 

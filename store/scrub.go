@@ -316,7 +316,8 @@ func (s *Store) writeAnew(e *entry) {
 	s.unlock() // removes it
 	s.mu.Lock()
 	if e.state == object.Sealed && !s.closed {
-		_ = s.persist(e, e.name, e.sealed) // the object says what was wrong
+		_ = s.persist(e, e.name, e.sealed) // the object says what was wrong, here and in the next line
+		_ = s.syncRecord(e)                // it was changed meanwhile
 		s.collect(e)
 	}
 }

@@ -72,8 +72,7 @@ func (s *Store) grant(e *entry, who string, revoke bool) error {
 	case revoke && !slices.Contains(e.grants, who):
 		return fmt.Errorf("%w: object %s is not shared with %s", object.ErrNotFound, e.id, who)
 	case !revoke && len(e.grants) >= maxGrants:
-		return fmt.Errorf("%w: object %s has %d grants already: share it with a group", object.ErrInvalid,
-			e.id, maxGrants)
+		return e.hasGrants()
 	}
 	if err := e.inHostMemory("share, for who can read the memory of a GPU can write it"); err != nil && !revoke {
 		return err
@@ -89,6 +88,11 @@ func (s *Store) grant(e *entry, who string, revoke bool) error {
 	e.stale = e.onDisk || s.claimed(e)
 	s.signal(e)
 	return s.syncRecord(e)
+}
+
+// hasGrants says that an object has as many as it may.
+func (e *entry) hasGrants() error {
+	return fmt.Errorf("%w: object %s has %d grants already: share it with a group", object.ErrInvalid, e.id, maxGrants)
 }
 
 // addGrant charges the tenant for a grant and makes it. mu is held, and let go meanwhile.
@@ -107,6 +111,9 @@ func (s *Store) addGrant(e *entry, who string) error {
 	case slices.Contains(e.grants, who): // another call was faster
 		s.uncharge(e.tenant, grantBytes)
 		return nil
+	case len(e.grants) >= maxGrants: // others were
+		s.uncharge(e.tenant, grantBytes)
+		return e.hasGrants()
 	}
 	grants := append(slices.Clone(e.grants), who)
 	slices.Sort(grants)

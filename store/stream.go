@@ -298,9 +298,9 @@ func (c *Conn) setMeta(id object.ID, meta []byte) error {
 		if err := c.s.reserveRoom(c.tenant, more, nil); err != nil {
 			return err
 		}
-		if e.charge == 0 { // gone meanwhile
+		if _, err := c.ownOpen(id); err != nil { // gone meanwhile, or sealed, or about to be
 			c.s.uncharge(c.tenant, more)
-			return fmt.Errorf("%w: object %s", object.ErrNotFound, id)
+			return err
 		}
 		e.charge += more
 		c.s.tableBytes += more
