@@ -73,7 +73,20 @@ func newKeeper(t *testing.T, o Options) *Keeper {
 }
 
 // left gives what the fake driver's processes have not given back, by their number.
-func left(t *testing.T, log string) (total int) {
+func left(t *testing.T, log string) int {
+	t.Helper()
+	_, left := logged(t, log)
+	return left
+}
+
+// called gives how often the fake driver's processes have been called.
+func called(t *testing.T, log string) int {
+	t.Helper()
+	calls, _ := logged(t, log)
+	return calls
+}
+
+func logged(t *testing.T, log string) (allCalls, allLeft int) {
 	t.Helper()
 	files, err := filepath.Glob(log + ".*")
 	if err != nil {
@@ -88,9 +101,10 @@ func left(t *testing.T, log string) (total int) {
 		if _, err := fmt.Sscanf(string(text), "calls %d left %d", &calls, &n); err != nil {
 			t.Fatalf("%q: %v", text, err)
 		}
-		total += n
+		allCalls += calls
+		allLeft += n
 	}
-	return total
+	return allCalls, allLeft
 }
 
 // hostMemory is a memfd with bytes in it.
