@@ -352,9 +352,9 @@ func (s *Store) leave(g *segmentState) {
 	s.tellSlots(g)
 }
 
-// retireIdle gives up segments kept for writers until n bytes would fit, for t or (nil) nobody in particular, or so many
-// that others may want the lock: then more is true. Their clients still have them mapped: the memory comes back when
-// they sweep. mu is held.
+// retireIdle gives up segments kept for writers, for t or (nil) nobody in particular, until n bytes would fit, or so
+// many that others may want the lock: then more is true. Their clients still have them mapped: the memory comes back
+// when they sweep. mu is held.
 func (s *Store) retireIdle(t *tenant, n uint64) (more bool) {
 	steps := 0
 	for freed := uint64(0); freed < n && s.idle.Len() > 0; steps++ {
