@@ -152,6 +152,17 @@ func TestHands(t *testing.T) {
 	}
 }
 
+// TestALateSenderAsksTheDeviceNothing: the others have sent all chunks of a read, and its program has released the
+// context, before a sender comes to the processor.
+func TestALateSenderAsksTheDeviceNothing(t *testing.T) {
+	o := &bulkOp{b: &bulk{}, size: 1 << 20, buffer: &buffer{context: &clContext{}}} // of no device
+	f := &outflow{o: o, at: o.size, senders: 1}
+	f.send(nil, nil)
+	if o.b.staging.seg != nil {
+		t.Error("it has asked for a queue")
+	}
+}
+
 // TestTheReaderBeginsWithOneCommand: of a rectangle and of an image the reader gives a device nothing, also where a
 // queue and memory are free.
 func TestTheReaderBeginsWithOneCommand(t *testing.T) {

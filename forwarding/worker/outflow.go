@@ -165,9 +165,12 @@ func (f *outflow) copyOut(q opencl.Queue, slot int, at, n uint64) outgoing {
 func (f *outflow) sendDevice(l *link.Lane, flying []outgoing) {
 	const ahead = stagingSlots / clwire.MaxLanes
 	p := &f.o.b.staging
-	q, status := p.queue(f.o.b.s, f.o.buffer.context)
-	f.failed(status)
 	for at, n := f.next(); n > 0; at, n = f.next() {
+		// Not before there is a chunk: who has got all of them may have released the context.
+		q, status := p.queue(f.o.b.s, f.o.buffer.context)
+		if f.failed(status) {
+			break
+		}
 		slot := -1
 		for slot < 0 {
 			if slot = p.takeOut(len(flying) == 0, len(flying) < ahead); slot < 0 {
