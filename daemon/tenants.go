@@ -322,9 +322,11 @@ func membersAt(list []fsm.Tenant, node fsm.UUID, found map[lookup][]uint32) (at 
 	return at
 }
 
-// refuses reports whether a peer's tenant is disabled. Who administers the daemon can always enable it.
+// refuses reports whether a peer's tenant is disabled: the one that it came in as, or the one that its user is by now,
+// whose number may have been found later. Who administers the daemon can always enable it.
 func (d *Daemon) refuses(p frontdoor.Peer) bool {
-	return !p.Admin && d.meta.tenants.Load().Disabled(p.Tenant)
+	table := d.meta.tenants.Load()
+	return !p.Admin && (table.Disabled(p.Tenant) || p.Remote == "" && table.Disabled(table.Local(p.UID, p.GID)))
 }
 
 // quotaOf gives what bounds a tenant on this node.

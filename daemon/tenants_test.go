@@ -10,6 +10,7 @@ import (
 	"tendril/client"
 	"tendril/cluster/fsm"
 	"tendril/cluster/pki"
+	"tendril/daemon/frontdoor"
 	"tendril/daemon/inspect"
 	"tendril/ipc/wire"
 	"tendril/store/object"
@@ -60,6 +61,29 @@ func TestNamesThatAreNotAnswered(t *testing.T) {
 	})
 	close(answer)
 	await.Until(t, "who connects is lab", func() bool { return dial(t, cb).Daemon().Tenant == "lab" })
+}
+
+// TestALateAnswerDisables: a user of a disabled tenant comes in before the machine says which number the user has, and
+// is refused as soon as it does.
+func TestALateAnswerDisables(t *testing.T) {
+	ns, c := newNodes(t), aNode(t, "a")
+	answer := make(chan struct{})
+	d := ns.startWith(c, func(d *Daemon) {
+		d.lookups.look = func(lookup) (uint32, bool) { <-answer; return 4242, true }
+	})
+	for _, m := range []wire.ChangeTenantRequest{{Change: wire.TenantCreate},
+		{Change: wire.TenantMap, Kind: uint8(fsm.MemberUser), Member: "somebody"}, {Change: wire.TenantDisable}} {
+		m.Name = "lab"
+		if err := d.ChangeTenant(frontdoor.Peer{Admin: true}, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	came := frontdoor.Peer{UID: 4242, GID: 4242, Tenant: d.localTenant(4242, 4242)}
+	if d.refuses(came) {
+		t.Error("nobody knows yet who that is")
+	}
+	close(answer)
+	await.Until(t, "the user is refused", func() bool { return d.refuses(came) })
 }
 
 // A user is the same tenant at each node where a record says so, whatever the user's number there; what the tenant has
