@@ -181,7 +181,7 @@ func (l *look) tellOnce() bool {
 		for tenant := range f.watches {
 			f.unwatch(tenant)
 		}
-		f.running = false
+		f.running, f.facts, f.names = false, nil, nameMark{} // which would keep a state that raft has no more
 		return false
 	}
 	if err := l.watchTenants(); err != nil {

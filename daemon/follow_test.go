@@ -202,6 +202,9 @@ func TestEventsOverHTTP(t *testing.T) {
 	if n := d.store.Status().RequestBytes; n != 0 {
 		t.Errorf("%d bytes are charged after the end", n)
 	}
+	if f := &d.follows; f.names.state != nil || f.facts != nil {
+		t.Error("what nobody follows is kept")
+	}
 }
 
 // TestPublishedNamesOverHTTP: every node tells its followers which names are published in the cluster and which are no

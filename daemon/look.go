@@ -272,6 +272,13 @@ const pageLook = 16 << 10
 // the cost of a page.
 func roomFor(o *object.Info) int {
 	n := 480 + len(o.Meta)
+	for _, b := range o.Meta { // JSON already, and what HTML could take for its own is written as six bytes
+		if b == '<' || b == '>' || b == '&' {
+			n += 5
+		} else if b == 0xe2 { // U+2028 and U+2029 begin with it
+			n += 3
+		}
+	}
 	for _, text := range []string{o.Name, o.Tenant, o.Creator, o.Fault, o.Published} {
 		n += quoted(text)
 	}
