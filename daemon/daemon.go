@@ -637,7 +637,7 @@ func (d *Daemon) openDoor() error {
 		Admin:   d.administers,
 		Cluster: d, Peers: d, Nodes: d, Elsewhere: d, Transfers: d.serveTransfers, TransfersTLS: d.transfersTLS(),
 		GPUs: func() (any, error) { list, err := d.keeper.Devices(); return notNil(list), err },
-		TLS:  d.doorTLS(), Remote: remotePeer, Revoked: d.revoked,
+		TLS:  d.doorTLS(), Remote: remotePeer, Void: d.void,
 		DaemonVersion: d.build.Version, Incarnation: object.ID(d.identity.Incarnation), Log: d.log,
 		ResumeTime: max(0, d.cfg.ResumeTime), MaxConnections: d.connections(), TenantConnections: d.tenantConnections(),
 		MaxFiles: d.connectionsFiles(), EntryTime: d.entryTime,

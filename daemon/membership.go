@@ -205,6 +205,12 @@ func (m *membership) revoked(s pki.Serial) (revoked bool) {
 	return revoked
 }
 
+// void reports whether a certificate that was good is so no more: revoked, or of an authority whose rotation has ended.
+func (m *membership) void(leaf *x509.Certificate) bool {
+	serial, err := pki.SerialOf(leaf)
+	return err != nil || m.authority.Load().Trust().Issuer(leaf) == nil || m.revoked(serial)
+}
+
 // others reports whether there are other nodes in the cluster, as far as is known.
 func (m *membership) others() bool {
 	there := false
@@ -262,8 +268,27 @@ func (m *membership) dialRaft(ctx context.Context, node string) (net.Conn, error
 	if err != nil {
 		return nil, err
 	}
-	return m.raftConns.add(secure, time.Now())
+	return m.keepRaft(secure)
 }
+
+// keepRaft takes a connection whose handshake was good, and looks once more whether the certificate still is: from here
+// on endIf finds it. conn is closed on an error.
+func (m *membership) keepRaft(conn *tls.Conn) (*raftConn, error) {
+	c, err := m.raftConns.add(conn, time.Now())
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	if m.void(c.leaf) {
+		c.Close()
+		return nil, errVoid
+	}
+	return c, nil
+}
+
+// errVoid is why a connection ends that was made just before its certificate was void.
+var errVoid = fmt.Errorf("%w: the other node's certificate has been revoked, or is of the old authority",
+	object.ErrPermission)
 
 // proposeAgain is the pause before a command is proposed once more.
 const proposeAgain = 50 * time.Millisecond

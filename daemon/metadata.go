@@ -410,8 +410,8 @@ func (d *Daemon) sweepMetadata() {
 // verifier believes certificates of the present cluster that were not revoked.
 func (d *Daemon) verifier() *pki.Verifier { return d.meta.now.Load().verifier() }
 
-// revoked reports whether a certificate is good no more.
-func (d *Daemon) revoked(s pki.Serial) bool { return d.meta.now.Load().revoked(s) }
+// void is the present membership's.
+func (d *Daemon) void(leaf *x509.Certificate) bool { return d.meta.now.Load().void(leaf) }
 
 // localTenant gives the tenant of a process of this machine.
 func (d *Daemon) localTenant(uid, gid uint32) string { return d.meta.tenants.Load().Local(uid, gid) }

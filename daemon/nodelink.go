@@ -6,7 +6,9 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -195,7 +197,12 @@ func (l *nodeLinks) to(ctx context.Context, node fsm.UUID) (*nodeLink, error) {
 		link.stream.Close()
 		return nil, err
 	}
-	return l.enter(link)
+	entered, err := l.enter(link)
+	if err == nil && l.m.void(entered.leaf) { // from here on endIf finds it
+		entered.stream.Shutdown()
+		return nil, fmt.Errorf("%w: node %s: %w", errNoAnswer, node, errVoid)
+	}
+	return entered, err
 }
 
 // enter has a connection serve all who ask its node, unless another one does meanwhile.
@@ -253,13 +260,13 @@ func (l *nodeLinks) drop(node fsm.UUID) {
 	}
 }
 
-// endOld ends the connections to nodes whose certificate is not of that authority: the next one is made when it is
-// needed.
-func (l *nodeLinks) endOld(authority *x509.Certificate) {
+// endIf ends the connections to nodes with some certificates: the next one is made when it is needed.
+func (l *nodeLinks) endIf(which func(*x509.Certificate) bool) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, link := range l.links {
-		if link.leaf.CheckSignatureFrom(authority) != nil {
+	list := slices.Collect(maps.Values(l.links))
+	l.mu.Unlock()
+	for _, link := range list {
+		if which(link.leaf) {
 			link.stream.Shutdown()
 		}
 	}

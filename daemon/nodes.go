@@ -52,9 +52,8 @@ func (d *Daemon) GiveRaft(p pki.Peer, conn net.Conn) error {
 		conn.Close()
 		return err
 	}
-	kept, err := m.raftConns.add(conn.(*tls.Conn), time.Now()) // checkRaft has seen that it is one
+	kept, err := m.keepRaft(conn.(*tls.Conn)) // checkRaft has seen that it is one
 	if err != nil {
-		conn.Close()
 		return err
 	}
 	ctx, cancel := context.WithTimeout(m.ctx, giveTime)

@@ -4,7 +4,9 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
@@ -53,13 +55,14 @@ func (c *raftConn) Close() error {
 	return c.Conn.Close()
 }
 
-// endIf ends those for which f says true.
-func (r *raftConns) endIf(f func(*raftConn) bool) {
+// endIf ends those to and from nodes with some certificates.
+func (r *raftConns) endIf(which func(*x509.Certificate) bool) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	for c := range r.open {
-		if f(c) {
-			c.Conn.Close()
+	list := slices.Collect(maps.Keys(r.open))
+	r.mu.Unlock()
+	for _, c := range list {
+		if which(c.leaf) {
+			c.Conn.Close() // TLS says goodbye first, which may take a while
 		}
 	}
 }

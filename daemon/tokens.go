@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/hex"
 	"fmt"
 	"slices"
@@ -192,12 +193,23 @@ func (d *Daemon) RevokeToken(p frontdoor.Peer, m wire.RevokeTokenRequest) (err e
 	return nil
 }
 
+// endRevoked ends the connections of certificates that were revoked.
 func (d *Daemon) endRevoked() {
-	v := d.verifier()
-	if d.door.Load() == nil { // nobody came in yet
-		return
+	m := d.meta.now.Load()
+	d.endIf(m, func(leaf *x509.Certificate) bool {
+		serial, err := pki.SerialOf(leaf)
+		return err != nil || m.revoked(serial)
+	})
+}
+
+// endIf ends the connections of some certificates: those of other machines' programs and nodes, and this node's to
+// others.
+func (d *Daemon) endIf(m *membership, which func(*x509.Certificate) bool) {
+	if door := d.door.Load(); door != nil && d.meta.now.Load() == m { // else nobody came in yet
+		door.EndIf(func(p frontdoor.Peer) bool { return p.Leaf != nil && which(p.Leaf) })
 	}
-	d.door.Load().EndIf(func(p frontdoor.Peer) bool { return p.Remote != "" && v.Revoked(p.Serial) })
+	m.raftConns.endIf(which)
+	m.links.endIf(which)
 }
 
 // currentTime is how long a stranger waits for what the cluster knows of its token.

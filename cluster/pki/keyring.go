@@ -86,7 +86,13 @@ func (k *Keyring) take(cert *x509.Certificate, private crypto.PrivateKey) error 
 }
 
 func (k *Keyring) hold(cert *x509.Certificate, key *ecdsa.PrivateKey) {
-	k.current.Store(&tls.Certificate{Certificate: k.Trust().shown(cert), PrivateKey: key, Leaf: cert})
+	for {
+		t := k.trust.Load()
+		k.current.Store(&tls.Certificate{Certificate: t.shown(cert), PrivateKey: key, Leaf: cert})
+		if k.trust.Load() == t { // else SetTrust may have seen the certificate before alone
+			return
+		}
+	}
 }
 
 // Trust says which authority the certificate is of, or is to be of.

@@ -1,9 +1,11 @@
 package pki
 
 import (
+	"crypto/ecdsa"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -133,5 +135,25 @@ func TestSuccessionIsKept(t *testing.T) {
 	if err != nil || !issued.Serial.IssuedBy(FingerprintOf(next.cert)) ||
 		issued.Serial.IssuedBy(FingerprintOf(old.cert)) {
 		t.Errorf("serial %v: %v", issued.Serial, err)
+	}
+}
+
+// TestShownWithTheLatestTrust: a certificate that comes while the authority's rotation goes on is shown with what goes
+// with it at the end.
+func TestShownWithTheLatestTrust(t *testing.T) {
+	c := newClock()
+	old, _ := authority(t, c)
+	next := succeed(t, old)
+	ring := keyring(t, next, c, nodeSubject, NodeLife)
+	leaf, key := ring.Certificate().Leaf, ring.Certificate().PrivateKey.(*ecdsa.PrivateKey)
+	for range 300 {
+		ring.SetTrust(next.Trust())
+		var both sync.WaitGroup
+		both.Go(func() { ring.hold(leaf, key) })
+		both.Go(func() { ring.SetTrust(next.Alone().Trust()) })
+		both.Wait()
+		if n := len(ring.Certificate().Certificate); n != 2 {
+			t.Fatalf("%d certificates are shown, want its own and the authority's", n)
+		}
 	}
 }

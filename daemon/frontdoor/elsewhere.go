@@ -175,7 +175,7 @@ func (s *Server) admitAsker(peer pki.Peer) (ctx context.Context, leave func(), e
 	case own >= maxOneNode || len(s.askers) >= maxAskers:
 		return nil, nil, fmt.Errorf("%w: %d connections of node %.60q are open, %d of all nodes", object.ErrBusy, own,
 			peer.Name, len(s.askers))
-	case s.opts.Revoked != nil && s.opts.Revoked(peer.Serial):
+	case s.void(peer.Leaf):
 		return nil, nil, fmt.Errorf("%w: the certificate of node %.60q was revoked", object.ErrPermission, peer.Name)
 	}
 	ctx, cancel := context.WithDeadline(context.Background(), peer.Expires)

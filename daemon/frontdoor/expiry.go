@@ -60,7 +60,7 @@ func (c *connection) renewed(der []byte) error {
 	c.stateMu.Lock()
 	c.certificate.serial, c.certificate.expires, c.certificate.leaf = serial, cert.NotAfter, cert
 	c.stateMu.Unlock()
-	if c.srv.opts.Revoked != nil && c.srv.opts.Revoked(serial) { // who revoked it a moment ago knew the old one alone
+	if c.srv.void(cert) { // who revoked it a moment ago knew the old one alone
 		c.end()
 	}
 	return nil

@@ -21,6 +21,7 @@ package frontdoor
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -67,9 +68,9 @@ type Options struct {
 	// TLS is for ListenTCP (pki.ServerConfig), and Remote says who a certified peer is here: tenant and user.
 	TLS    *tls.Config
 	Remote func(pki.Peer) Peer
-	// Revoked says whose certificates are good no more; nil = nobody's. TLS asks, too, but a revocation during the
-	// handshake would find no connection to end.
-	Revoked       func(pki.Serial) bool
+	// Void says which certificates are good no more: they were revoked, or are of an authority that was rotated; nil =
+	// none. TLS asks, too, but a revocation during the handshake would find no connection to end.
+	Void          func(*x509.Certificate) bool
 	DaemonVersion string
 	Incarnation   object.ID
 	Log           logrus.FieldLogger // nil: nothing is logged

@@ -3,6 +3,7 @@ package frontdoor
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -256,13 +257,18 @@ func (s *Server) admitRemote(c *connection) error {
 	if err := s.admit(c); err != nil {
 		return err
 	}
-	if s.opts.Revoked != nil && s.opts.Revoked(c.peer.Serial) {
+	if s.void(c.peer.Leaf) {
 		s.dismiss(c)
-		return fmt.Errorf("%w: the certificate of %.60q was revoked: log in again with a new token",
-			object.ErrPermission, c.peer.Subject)
+		return fmt.Errorf("%w: the certificate of %.60q was revoked, or the cluster has another authority: log in again "+
+			"with a new token", object.ErrPermission, c.peer.Subject)
 	}
 	c.expires()
 	return nil
+}
+
+// void reports whether a certificate is good no more. A peer without one has none that is not.
+func (s *Server) void(leaf *x509.Certificate) bool {
+	return s.opts.Void != nil && leaf != nil && s.opts.Void(leaf)
 }
 
 // enroll serves one Enroll or Join and nothing else.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/ecdsa"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -118,12 +119,16 @@ func openFar(t testing.TB, change ...func(*Options)) *farDoor {
 	far.door = open(t, func(o *Options) {
 		o.Cluster, o.TLS = far.cluster, pki.ServerConfig(ring.Certificate, verifier)
 		o.Admin = func(uid uint32) bool { return int(uid) == os.Getuid() }
-		o.Revoked, o.ResumeTime = verifier.Revoked, time.Minute
+		o.ResumeTime = time.Minute
+		o.Void = func(leaf *x509.Certificate) bool {
+			serial, err := pki.SerialOf(leaf)
+			return err != nil || verifier.Revoked(serial) || verifier.Issuer(leaf) == nil
+		}
 		o.Remote = func(p pki.Peer) Peer {
 			if meet := far.meet.Load(); meet != nil {
 				(*meet)(p.Serial)
 			}
-			return Peer{Tenant: p.Tenant, Subject: p.Name, Serial: p.Serial, Role: p.Role}
+			return Peer{Tenant: p.Tenant, Subject: p.Name, Serial: p.Serial, Role: p.Role, Leaf: p.Leaf}
 		}
 		for _, f := range change {
 			f(o)
@@ -362,6 +367,20 @@ func TestRevokedDuringTheHandshake(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	t.Errorf("%d connections are counted", d.Connections())
+}
+
+// TestRotatedDuringTheHandshake: the same where the cluster's authority becomes another one meanwhile.
+func TestRotatedDuringTheHandshake(t *testing.T) {
+	var old atomic.Bool
+	d := openFar(t, func(o *Options) { o.Void = func(*x509.Certificate) bool { return old.Load() } })
+	meet := func(pki.Serial) {
+		old.Store(true)
+		d.EndIf(func(p Peer) bool { return p.Leaf != nil })
+	}
+	d.meet.Store(&meet)
+	if _, err := d.enter(t, certificateFrom(t, d.cluster.authority, pki.User)); !errors.Is(err, object.ErrPermission) {
+		t.Errorf("it is let in: %v", err)
+	}
 }
 
 func TestStrangersHearNothingOfTheInside(t *testing.T) {
