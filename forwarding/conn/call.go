@@ -74,7 +74,7 @@ func (c *Conn) Begin(then func(*Call)) (*Call, uint64) {
 	request := c.opt.NewID()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.calls[request] = call
+	c.calls.Put(request, call)
 	return call, request
 }
 
@@ -82,7 +82,7 @@ func (c *Conn) Begin(then func(*Call)) (*Call, uint64) {
 func (c *Conn) Forget(request uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.calls, request)
+	c.calls.Delete(request)
 }
 
 // Ask sends a request and waits for its Reply.

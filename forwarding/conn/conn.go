@@ -11,6 +11,7 @@ import (
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/forecast"
 	"tendril/forwarding/link"
+	"tendril/forwarding/numbered"
 	"tendril/forwarding/trace"
 )
 
@@ -51,7 +52,7 @@ type Conn struct {
 	closed  atomic.Bool   // by this side: an end that is no fault
 
 	mu    sync.Mutex // leaf
-	calls map[uint64]*Call
+	calls numbered.Table[Call]
 	gates map[uint64]*Gate
 
 	grant          grant
@@ -79,7 +80,7 @@ var (
 // New makes a Conn that is not open.
 func New(o Options) *Conn {
 	return &Conn{
-		opt: o, settled: make(chan struct{}), segments: map[uint64]bool{}, calls: map[uint64]*Call{},
+		opt: o, settled: make(chan struct{}), segments: map[uint64]bool{},
 		gates: map[uint64]*Gate{},
 	}
 }
@@ -160,9 +161,9 @@ func (c *Conn) die(cause error) {
 	}
 	c.mu.Lock()
 	calls, gates := c.calls, c.gates
-	c.calls, c.gates = map[uint64]*Call{}, map[uint64]*Gate{}
+	c.calls, c.gates = numbered.Table[Call]{}, map[uint64]*Gate{}
 	c.mu.Unlock()
-	for _, call := range calls {
+	for _, call := range calls.All() {
 		call.fail()
 	}
 	for _, gate := range gates {

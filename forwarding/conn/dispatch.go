@@ -61,9 +61,9 @@ func (c *Conn) onReply(h clwire.Header, payload []byte) error {
 	}
 	last := h.Flags&clwire.FlagMore == 0
 	c.mu.Lock()
-	call := c.calls[h.Request]
+	call := c.calls.Get(h.Request)
 	if call != nil && last {
-		delete(c.calls, h.Request)
+		c.calls.Delete(h.Request)
 	}
 	c.mu.Unlock()
 	if call == nil {

@@ -61,13 +61,13 @@ func (p *Poller) spin(d time.Duration, looks int, yield func(), done func() bool
 		return false
 	}
 	looked := 1
-	for now := start; now.Sub(start) < d; now = time.Now() {
+	for past := time.Duration(0); past < d; past = time.Since(start) { // which asks for one clock, time.Now for two
 		lost := false
 		if looked%looks == 0 {
 			yield()
-			back := time.Now()
-			if lost = back.Sub(now) >= longYield; lost {
-				p.lose(back, back.Sub(now))
+			took := time.Since(start) - past
+			if lost = took >= longYield; lost {
+				p.lose(time.Now(), took)
 			}
 		}
 		looked++

@@ -66,7 +66,7 @@ func (d *Driver) foreignEvent(l *peers.Link, ctx *Context, lost func(e *Event), 
 	over := l.Expect(e.id, w, func() { lost(e) })
 	ctx.AsyncWrites.MakeVisible(nil, func() { // from here on writes are waited for: see watched
 		w.mu.Lock()
-		w.events[e.id] = e
+		w.events.Put(e.id, e)
 		w.mu.Unlock()
 	})
 	switch {
@@ -132,7 +132,7 @@ func (d *Driver) pushContent(ctx *Context, w *worker, c api.PushContent) (conten
 func (w *worker) Pushed(event, bytes uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if e := w.events[event]; e == nil || !e.foreign || w.d.trace == nil {
+	if e := w.events.Get(event); e == nil || !e.foreign || w.d.trace == nil {
 		return // it counts for the trace alone
 	}
 	if w.pushed == nil {

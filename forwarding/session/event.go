@@ -84,7 +84,7 @@ func (d *Driver) abandon(e *Event) {
 	}
 	if w := e.ctx.bound(); w != nil {
 		w.mu.Lock()
-		delete(w.events, e.id)
+		w.events.Delete(e.id)
 		w.mu.Unlock()
 	}
 	e.mu.Lock()
@@ -132,7 +132,7 @@ func (e *Event) letGo(w *worker) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.events, e.id)
+	w.events.Delete(e.id)
 }
 
 // Hold keeps the worker reporting the event's end after the program let it go. It implements mirror.Command, as do

@@ -234,7 +234,7 @@ func (q *Queue) submitLocked(m clwire.Message, cmd *clwire.Cmd, e *Event, wait [
 		cmd.Event = e.id
 		e.seq = seq
 		q.w.mu.Lock()
-		q.w.events[e.id] = e
+		q.w.events.Put(e.id, e)
 		q.w.mu.Unlock()
 	}
 	q.sentSeq.Store(seq)

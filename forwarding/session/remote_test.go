@@ -386,7 +386,7 @@ func TestWritesBesideAnotherWorkersEvent(t *testing.T) {
 	})
 	trips("writes beside it", n, write)
 	w.mu.Lock()
-	delete(w.events, e.id) // as the worker's word of its end does
+	w.events.Delete(e.id) // as the worker's word of its end does
 	w.mu.Unlock()
 	e.Advance(0)
 	<-ended

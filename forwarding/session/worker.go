@@ -14,6 +14,7 @@ import (
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/conn"
+	"tendril/forwarding/numbered"
 	"tendril/forwarding/session/memory"
 	"tendril/forwarding/session/node"
 	"tendril/forwarding/trace"
@@ -30,7 +31,7 @@ type worker struct {
 	hosting atomic.Int32
 
 	mu         sync.Mutex // leaf
-	events     map[uint64]*Event
+	events     numbered.Table[Event]
 	pushed     map[uint64]uint64 // bytes of pushes to it that brought their content alone and have not ended; nil: none
 	queues     map[uint64]*Queue
 	queueList  []*Queue // the same, for who looks at all of them
@@ -44,8 +45,7 @@ func startWorker(p *Platform) (*worker, error) {
 		return nil, errors.New("no daemon")
 	}
 	w := &worker{
-		d: p.d, platform: p, events: map[uint64]*Event{}, queues: map[uint64]*Queue{},
-		contexts:   map[*Context]struct{}{},
+		d: p.d, platform: p, queues: map[uint64]*Queue{}, contexts: map[*Context]struct{}{},
 		partitions: map[*partition]struct{}{},
 	}
 	w.Conn = conn.New(p.connOptions(w))
@@ -104,7 +104,10 @@ func (w *worker) awaitLanded() {
 func (w *worker) watched(ctx *Context) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, e := range w.events {
+	if w.events.Len() == 0 {
+		return false
+	}
+	for _, e := range w.events.All() {
 		if e.ctx == ctx && e.handle != 0 {
 			return true
 		}
@@ -157,9 +160,9 @@ func (w *worker) freeMemory(d *Driver, p *memory.Place) { d.slabs.FreeAfter(p, w
 // Ended implements conn.Sink.
 func (w *worker) Ended(end *clwire.EventEnd) (known bool) {
 	w.mu.Lock()
-	e := w.events[end.Event]
+	e := w.events.Get(end.Event)
 	if e != nil && end.Status <= 0 {
-		delete(w.events, end.Event)
+		w.events.Delete(end.Event)
 	}
 	w.mu.Unlock()
 	if e != nil {
@@ -204,10 +207,10 @@ func notifyAll(contexts []*Context, text string) {
 func (w *worker) Lost(cause error, closed bool) {
 	w.mu.Lock()
 	events, contexts := w.events, w.contextsLocked()
-	w.events, w.contexts = map[uint64]*Event{}, map[*Context]struct{}{}
+	w.events, w.contexts = numbered.Table[Event]{}, map[*Context]struct{}{}
 	w.mu.Unlock()
 	w.d.peers.Forget(w)
-	for _, e := range events {
+	for _, e := range events.All() {
 		if !e.hosted.Load() {
 			e.Fail(cl.OUT_OF_RESOURCES)
 		}

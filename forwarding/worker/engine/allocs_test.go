@@ -46,7 +46,7 @@ func TestACommandIsOneAllocation(t *testing.T) {
 	chain := func() {
 		for range length {
 			c.Wait = c.Wait[:0]
-			if e.events[last] != nil {
+			if e.events.Get(last) != nil {
 				c.Wait = append(c.Wait, last)
 			}
 			last++

@@ -137,7 +137,7 @@ func TestTwoChainsEnd(t *testing.T) {
 		}
 		e.Tick()
 		for i := range uint64(2 * length) {
-			if got, want := e.events[i+1].state == stateDone, int(i/2) < ends[i%2]; got != want {
+			if got, want := e.events.Get(i+1).state == stateDone, int(i/2) < ends[i%2]; got != want {
 				t.Fatalf("%v: command %d of chain %d has ended: %v", ends, i/2, i%2, got)
 			}
 		}
@@ -147,12 +147,14 @@ func TestTwoChainsEnd(t *testing.T) {
 // TestAFamiliarFinishNeedsNoMarker: where as many commands come before each finish, the last of them has the event that
 // the finish waits for. Another number is found out at its end.
 func TestAFamiliarFinishNeedsNoMarker(t *testing.T) {
+	const usual = 4
 	e, d := newAsked(t, false, Options{Submitters: true})
 	burst := func(n int) (markers int) {
-		d.markers = 0
+		d.markers, d.flushed = 0, 0
 		for range n {
 			d.put(t, e, Command{})
 		}
+		early := d.flushed
 		if err := e.Finish(1, 7); err != nil {
 			t.Fatal(err)
 		}
@@ -163,9 +165,12 @@ func TestAFamiliarFinishNeedsNoMarker(t *testing.T) {
 		if e.Poll() {
 			t.Errorf("a finish behind %d commands still waits", n)
 		}
+		if d.markers == 0 && (early != 1 || d.flushed != 1) {
+			t.Errorf("%d flushes before the finish behind %d commands, %d in all", early, n, d.flushed)
+		}
 		return d.markers
 	}
-	for _, n := range []int{1, 4} {
+	for _, n := range []int{1, usual} {
 		for i := range surelySame + 2 {
 			if got, want := burst(n), min(1, max(0, surelySame-i)); got != want {
 				t.Errorf("finish %d behind %d commands: %d markers, want %d", i, n, got, want)
@@ -174,7 +179,7 @@ func TestAFamiliarFinishNeedsNoMarker(t *testing.T) {
 	}
 	for _, n := range []int{6, 3} {
 		if got := burst(n); got != 1 {
-			t.Errorf("a finish behind %d commands, where 4 were usual: %d markers", n, got)
+			t.Errorf("a finish behind %d commands, where %d were usual: %d markers", n, usual, got)
 		}
 	}
 	e.Poll()

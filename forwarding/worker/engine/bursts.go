@@ -2,7 +2,7 @@ package engine
 
 // bursts foresees which command is the last before a finish: a program in a loop enqueues as many each time. That one
 // gets an event, and the finish needs no marker: one object of the driver's less, and one thing less that the device
-// does behind the kernel before the program goes on.
+// does behind the kernel before the program goes on. The driver is told to start while the finish is still on its way.
 type bursts struct {
 	now  int // commands since the last finish
 	was  int // before it

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/numbered"
 )
 
 // Native is a driver's handle; 0 is none.
@@ -102,7 +103,7 @@ type Engine struct {
 	mu       sync.Mutex
 	queues   map[uint64]*queue
 	open     []*queue // not retired: also those that the client dropped. One that goes leaves a new slice behind
-	events   map[uint64]*event
+	events   numbered.Table[event]
 	hosts    map[uint64]*command // open host operations by op
 	dirty    []*queue            // may have something to submit
 	ends     []End               // to be reported
@@ -120,6 +121,7 @@ type Engine struct {
 	work     sync.WaitGroup // submitters, waiters and closers
 
 	firstFired [1]*wait // what fired begins in: mostly there is one
+	blank      []event  // for anEvent
 
 	listed   []*event // scratch, enqueue
 	natives  []Native // scratch, submission
@@ -131,7 +133,7 @@ type Engine struct {
 // New makes an engine without queues.
 func New(d Driver, s Sink, o Options) *Engine {
 	return &Engine{driver: d, sink: s, opt: o, awake: 1,
-		queues: map[uint64]*queue{}, events: map[uint64]*event{}, hosts: map[uint64]*command{}}
+		queues: map[uint64]*queue{}, hosts: map[uint64]*command{}}
 }
 
 // queue is one command queue. Guarded by Engine.mu; id, native and the flags are immutable.
@@ -268,7 +270,7 @@ func (e *Engine) enqueue(c *Command) error {
 	}
 	after := e.listed[:0]
 	for _, id := range c.Wait {
-		d := e.events[id]
+		d := e.events.Get(id)
 		if d == nil {
 			return fmt.Errorf("event %d in a wait list: %w", id, ErrNoEvent)
 		}
@@ -285,7 +287,7 @@ func (e *Engine) enqueue(c *Command) error {
 	}
 	if c.Urgent {
 		if ev == nil {
-			ev = &event{queue: q}
+			ev = e.anEvent(q)
 		}
 		ev.urgent, ev.hurry = true, true
 	}
@@ -302,12 +304,25 @@ func (e *Engine) newEvent(id uint64, q *queue) (*event, error) {
 	if id == 0 {
 		return nil, nil
 	}
-	if e.events[id] != nil {
+	if e.events.Get(id) != nil {
 		return nil, fmt.Errorf("event %d: %w", id, ErrTaken)
 	}
-	ev := &event{id: id, queue: q}
-	e.events[id] = ev
+	ev := e.anEvent(q)
+	ev.id = id
+	e.events.Put(id, ev)
 	return ev, nil
+}
+
+// anEvent makes an event. They are made many at a time: one that is kept keeps the memory of its neighbours, which is
+// little.
+func (e *Engine) anEvent(q *queue) *event {
+	if len(e.blank) == 0 {
+		e.blank = make([]event, 16)
+	}
+	ev := &e.blank[0]
+	e.blank = e.blank[1:]
+	ev.queue = q
+	return ev
 }
 
 // quickRoom is how many commands a driver takes before it may block: far fewer than drivers have room for. Of a burst
@@ -389,15 +404,19 @@ func (e *Engine) submitNow(q *queue, c *Command, after []*event, ev *event) {
 	// The last has an event for who waits for the queue next. A driver behind submitters makes a marker for him as
 	// quickly, and each event costs it more than a microsecond (NVIDIA).
 	last := !e.opt.Submitters
+	foreseen := false
 	if e.opt.Submitters && !q.outOfOrder {
-		last = q.bursts.command()
+		foreseen = q.bursts.command()
 		if ev == nil && q.sent%markEvery == 0 && q.underWay() > 0 {
-			ev = &event{queue: q}
+			ev = e.anEvent(q)
 		}
 	}
-	want := ev != nil || e.all || last && !q.outOfOrder
+	want := ev != nil || e.all || (last || foreseen) && !q.outOfOrder
 	q.unflushed = e.opt.Submitters
 	native, status, text := c.Task.Submit(q.native, waits, want)
+	if foreseen { // the finish is on its way
+		e.start(q)
+	}
 	finished := c.Task.Finished()
 	c.Task.Drop()
 	e.submitted(q, ev, native, status, text, finished, c.Request)
@@ -417,7 +436,7 @@ func (e *Engine) submitted(q *queue, ev *event, native Native, status int32, tex
 		e.sink.Reply(request, 0)
 	}
 	if ev == nil && (after != nil || e.all) {
-		ev = &event{queue: q}
+		ev = e.anEvent(q)
 	}
 	q.fresh = true
 	if !q.outOfOrder || ev == nil {

@@ -92,10 +92,10 @@ func (g *Gate) Open(status int32) {
 func (e *Engine) UserEvent(id uint64) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if id == 0 || e.events[id] != nil {
+	if id == 0 || e.events.Get(id) != nil {
 		return fmt.Errorf("user event %d: %w", id, ErrTaken)
 	}
-	e.events[id] = &event{id: id, user: true}
+	e.events.Put(id, &event{id: id, user: true})
 	return nil
 }
 
@@ -103,7 +103,7 @@ func (e *Engine) UserEvent(id uint64) error {
 func (e *Engine) SetUserEvent(id uint64, status int32) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	ev := e.events[id]
+	ev := e.events.Get(id)
 	if ev != nil && ev.foreign && ev.state == stateDone {
 		return nil // its other end was quicker
 	}
@@ -119,13 +119,13 @@ func (e *Engine) SetUserEvent(id uint64, status int32) error {
 func (e *Engine) ReleaseEvent(id uint64) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	ev := e.events[id]
+	ev := e.events.Get(id)
 	if ev == nil {
 		return false
 	}
 	ev.released = true
 	if ev.state == stateDone {
-		delete(e.events, id)
+		e.events.Delete(id)
 	}
 	return true
 }
@@ -134,7 +134,7 @@ func (e *Engine) ReleaseEvent(id uint64) bool {
 func (e *Engine) HasEvent(id uint64) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.events[id] != nil
+	return e.events.Get(id) != nil
 }
 
 // done ends an event: its watchers are told, its dependents freed or failed.
@@ -158,7 +158,7 @@ func (e *Engine) done(ev *event, status int32) {
 		e.gathers = e.gathers || ev.foreign
 	}
 	if ev.released {
-		delete(e.events, ev.id)
+		e.events.Delete(ev.id)
 	}
 	for _, w := range ev.waits {
 		e.arrive(w, status)

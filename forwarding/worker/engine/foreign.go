@@ -7,10 +7,10 @@ import "fmt"
 func (e *Engine) ForeignEvent(id uint64) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if id == 0 || e.events[id] != nil {
+	if id == 0 || e.events.Get(id) != nil {
 		return fmt.Errorf("event %d: %w", id, ErrTaken)
 	}
-	e.events[id] = &event{id: id, user: true, foreign: true}
+	e.events.Put(id, &event{id: id, user: true, foreign: true})
 	return nil
 }
 
@@ -18,7 +18,7 @@ func (e *Engine) ForeignEvent(id uint64) error {
 func (e *Engine) SetForeign(id uint64, status int32) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if ev := e.events[id]; ev != nil && ev.foreign && ev.state != stateDone {
+	if ev := e.events.Get(id); ev != nil && ev.foreign && ev.state != stateDone {
 		e.done(ev, min(status, 0))
 		e.pump()
 	}
@@ -31,13 +31,13 @@ func (e *Engine) After(events []uint64, then func(status int32)) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, id := range events {
-		if e.events[id] == nil {
+		if e.events.Get(id) == nil {
 			return fmt.Errorf("event %d: %w", id, ErrNoEvent)
 		}
 	}
 	w := &wait{then: then}
 	for _, id := range events {
-		ev := e.events[id]
+		ev := e.events.Get(id)
 		if ev.state == stateDone && ev.status < 0 {
 			w.status = ev.status
 		}

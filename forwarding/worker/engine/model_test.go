@@ -583,7 +583,7 @@ func runModel(t *testing.T, seed uint64, submitters bool, steps int) {
 			t.Errorf("event %d is not there", c.event)
 		}
 	}
-	if n := len(w.e.events); n != 0 {
+	if n := w.e.events.Len(); n != 0 {
 		t.Errorf("%d events stay", n)
 	}
 	w.e.Close()

@@ -12,7 +12,7 @@ type handDriver struct {
 	asked int // events whose status was asked for
 	ended map[Native]bool
 
-	markers, released int
+	markers, flushed, released int
 }
 
 func (d *handDriver) submit(want bool) Native {
@@ -27,7 +27,7 @@ func (d *handDriver) Marker(_ Native, _ bool, _ []Native, want bool) (Native, in
 	d.markers++
 	return d.submit(want), 0
 }
-func (d *handDriver) Flush(Native) {}
+func (d *handDriver) Flush(Native) { d.flushed++ }
 func (d *handDriver) Wait(Native)  {}
 func (d *handDriver) Statuses(events []Native, status []int32) {
 	d.asked += len(events)

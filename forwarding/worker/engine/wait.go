@@ -154,7 +154,7 @@ func (e *Engine) last(q *queue) *event {
 		if q.tail != 0 {
 			native := q.tail
 			q.tail = 0
-			e.follow(q, &event{queue: q}, native)
+			e.follow(q, e.anEvent(q), native)
 		}
 		return q.tailEvent
 	}
@@ -167,7 +167,7 @@ func (e *Engine) last(q *queue) *event {
 		return nil
 	}
 	if native != 0 {
-		ev := &event{queue: q}
+		ev := e.anEvent(q)
 		e.follow(q, ev, native)
 		ev.seq = q.sent
 		q.fresh = false
@@ -181,12 +181,12 @@ func (e *Engine) Wait(events []uint64, request uint64) error {
 	defer e.mu.Unlock()
 	w := &wait{request: request}
 	for _, id := range events {
-		if e.events[id] == nil {
+		if e.events.Get(id) == nil {
 			return fmt.Errorf("event %d: %w", id, ErrNoEvent)
 		}
 	}
 	for _, id := range events {
-		e.attach(w, e.events[id], true)
+		e.attach(w, e.events.Get(id), true)
 	}
 	if w.remaining == 0 {
 		e.fired = append(e.fired, w)
@@ -199,7 +199,7 @@ func (e *Engine) Wait(events []uint64, request uint64) error {
 func (e *Engine) Watch(id uint64, level int32) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	ev := e.events[id]
+	ev := e.events.Get(id)
 	if ev == nil {
 		return fmt.Errorf("event %d: %w", id, ErrNoEvent)
 	}
