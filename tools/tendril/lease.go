@@ -101,10 +101,11 @@ func (c *cli) lease(count, device, wait string, nodes bool, args []string) error
 	if err != nil {
 		return err
 	}
-	over := make(chan struct{})
-	go c.leaseOver(conn, over)
+	over, done := make(chan struct{}), make(chan struct{})
+	go c.leaseOver(func() error { _, _, err := conn.WorkerFate(0); return err }, over, done)
 	ended, err := runChild(program, args, mergeEnv(os.Environ(), leaseEnv(snap)), over,
 		func(os.Signal) bool { return false })
+	close(done) // before the connection is closed
 	if err != nil {
 		return err
 	}
@@ -115,16 +116,40 @@ func (c *cli) lease(count, device, wait string, nodes bool, args []string) error
 const leaseLook = time.Second
 
 // leaseOver closes over when the lease has ended, and its session with it: its time was over, somebody ended it, or the
-// daemon is gone. Where nothing of that happens it ends with the process.
-func (c *cli) leaseOver(conn *client.Conn, over chan struct{}) {
+// daemon is gone. ask asks for worker 0. Once done is closed the program has ended, and nothing is said any more.
+func (c *cli) leaseOver(ask func() error, over chan<- struct{}, done <-chan struct{}) {
 	for {
-		if _, _, err := conn.WorkerFate(0); leaseEnded(err) {
-			c.say(fmt.Sprintf("tendril: the lease has ended, and the program was told to end: %v", err))
+		err := ask()
+		select {
+		case <-done:
+			return
+		default:
+		}
+		if leaseEnded(err) {
+			c.say("tendril: the lease has ended, and the program was told to end: " + c.whyLeaseEnded(err))
 			close(over)
 			return
 		}
-		time.Sleep(leaseLook)
+		select {
+		case <-done:
+			return
+		case <-time.After(leaseLook):
+		}
 	}
+}
+
+// whyLeaseEnded says why a lease has ended: a daemon ends a session by closing its connection, and answers others.
+func (c *cli) whyLeaseEnded(err error) string {
+	if !errors.Is(err, client.ErrDisconnected) {
+		return plain(fmt.Sprint(err))
+	}
+	conn, dialed := c.dial()
+	if dialed != nil {
+		return plain(err.Error())
+	}
+	conn.Close()
+	return "it was ended (tendril leases end, tendril session kill), or the daemon's --lease-time was over, or the daemon " +
+		"started anew"
 }
 
 // leaseEnded says whether a question for worker 0, which no session has, was answered by anything but that, or that the
@@ -208,7 +233,13 @@ func (c *cli) leasesEndVerb() *cobra.Command {
 			"over nodes by its id or the beginning of it. Root and the daemon's own user may end any lease, others their own.",
 		Example: "  tendril leases end a/3\n  tendril leases end 5f0c1d",
 		Args:    cobra.ExactArgs(1),
-		RunE:    c.asking(func(conn *client.Conn, args []string) error { return conn.EndLease(args[0]) }),
+		RunE: c.asking(func(conn *client.Conn, args []string) error {
+			err := conn.EndLease(args[0])
+			if errors.Is(err, object.ErrNotFound) {
+				return hinted{err, "See which there are with: tendril leases"}
+			}
+			return err
+		}),
 	}
 }
 

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"tendril/client"
@@ -24,6 +26,32 @@ func TestLeaseEnded(t *testing.T) {
 	} {
 		if got := leaseEnded(test.err); got != test.want {
 			t.Errorf("%v: %v", test.err, got)
+		}
+	}
+}
+
+// TestLeaseOver: the end of the program closes the connection, and so a question that is under way fails. That says
+// nothing of the lease. Before it, it says that the lease has ended.
+func TestLeaseOver(t *testing.T) {
+	for _, ended := range []bool{true, false} {
+		var errs bytes.Buffer
+		c := &cli{socket: t.TempDir() + "/none", term: terminal{err: &errs}}
+		over, done := make(chan struct{}), make(chan struct{})
+		c.leaseOver(func() error {
+			if ended {
+				close(done)
+			}
+			return client.ErrDisconnected
+		}, over, done)
+		said := strings.Contains(errs.String(), "the lease has ended")
+		told := false
+		select {
+		case <-over:
+			told = true
+		default:
+		}
+		if said == ended || told == ended {
+			t.Errorf("program ended %v: told %v, said %q", ended, told, errs.String())
 		}
 	}
 }
