@@ -1,7 +1,10 @@
 package daemon
 
 import (
+	"os"
+	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -175,6 +178,29 @@ func TestValidateNamesEveryFaultWithItsValue(t *testing.T) {
 	for _, want := range []string{`"s"`, `"d"`, "capacity 1 B", `"l"`, "max-workers -1"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("one error for all faults lacks %s: %v", want, err)
+		}
+	}
+}
+
+// The example, which the package installs, has every setting as a comment, with a value that is good.
+func TestExampleHasEverySetting(t *testing.T) {
+	raw, err := os.ReadFile("../packaging/tendril.toml.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "tendril.toml")
+	before, _, _ := strings.Cut(string(raw), "\n# [tenants") // whose users need not be there
+	text := regexp.MustCompile(`(?m)^# ([a-z-]+ = )`).ReplaceAllString(before, "$1")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var c Config
+	if err := c.FromFile(path, true); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range settings {
+		if c.Origin(s.key) == "default" {
+			t.Errorf("it has no %s", s.key)
 		}
 	}
 }

@@ -94,7 +94,7 @@ func (c *cli) daemonVerb() *cobra.Command {
 			"new daemon takes over the objects in memory, names, grants, streams and the socket. Clients reconnect by themselves\n" +
 			"and keep what they have mapped. Unsealed objects, open streams and OpenCL sessions end. If the new daemon fails,\n" +
 			"the old one continues.\n\n" +
-			"Every flag but --takeover and --bootstrap-anyway is also a key of the configuration file and an environment\n" +
+			"Every flag but --config, --takeover and --bootstrap-anyway is also a key of the configuration file and an environment\n" +
 			"variable: TENDRIL_ and the flag in capitals, with _ for - (but TENDRIL_NODE_NAME for --name, TENDRIL_NODE_DEVICES\n" +
 			"for --devices). A flag overrides a variable, a variable overrides the file. tendril config show prints all settings.",
 		Example: daemonExample,
