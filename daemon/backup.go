@@ -170,7 +170,7 @@ func (b *Backup) result(id cluster.Identity) RestoreResult {
 	}
 	self := fsm.UUID(id.Node)
 	for _, n := range state.Nodes() {
-		if n.ID != self {
+		if n.ID != self && n.Name != id.Name { // of this name is this machine, which has lost its disk
 			r.Dropped = append(r.Dropped, n.Name)
 		}
 	}

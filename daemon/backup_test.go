@@ -3,6 +3,7 @@ package daemon
 import (
 	"encoding/json"
 	"errors"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -90,6 +91,10 @@ func TestBackupAndRestore(t *testing.T) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	check(fresh, "fresh")
+	again, err := Restore(filepath.Join(t.TempDir(), "state"), "n0", b, false) // the machine that lost its disk
+	if err != nil || !slices.Equal(again.Dropped, []string{"n1"}) {
+		t.Errorf("%+v, %v", again, err)
+	}
 
 	if r, err = Restore(n0.StateDir, "", b, true); err != nil || !slices.Equal(r.Dropped, []string{"n1"}) ||
 		r.LostObjects != 1 {

@@ -116,8 +116,9 @@ const (
 type RotateStatus struct {
 	Authority string   `json:"authority"` // the new one's fingerprint
 	Before    string   `json:"before,omitempty"`
-	Waiting   []string `json:"waiting"` // nodes that do not sign with the new one yet
-	Clients   []string `json:"clients"` // names in good certificates of clients that are of the old one; each once
+	Begun     bool     `json:"begun,omitempty"` // this request began it
+	Waiting   []string `json:"waiting"`         // nodes that do not sign with the new one yet
+	Clients   []string `json:"clients"`         // names in good certificates of clients that are of the old one; each once
 	Finished  bool     `json:"finished"`
 }
 
@@ -197,7 +198,7 @@ func (d *Daemon) RotateAuthority(p frontdoor.Peer, m wire.RotateAuthorityRequest
 	}
 	switch {
 	case m.Finish && !x.there:
-		return nil, fmt.Errorf("%w: no rotation of the authority is under way: tendril cluster rotate", object.ErrInvalid)
+		return nil, fmt.Errorf("%w: no rotation of the authority is under way: tendril cluster rotate begins one", object.ErrInvalid)
 	case begins:
 		err = d.beginRotation(now, x)
 	case ends:
@@ -209,7 +210,9 @@ func (d *Daemon) RotateAuthority(p frontdoor.Peer, m wire.RotateAuthorityRequest
 	if x, err = d.successionNow(now); err != nil {
 		return nil, err
 	}
-	return json.Marshal(x.status())
+	status := x.status()
+	status.Begun = begins
+	return json.Marshal(status)
 }
 
 // successionNow is successionIn of the metadata as it is now.
@@ -259,8 +262,8 @@ func (d *Daemon) beginRotation(m *membership, x succession) error {
 func (d *Daemon) finishRotation(x succession, anyway bool) error {
 	switch {
 	case len(x.waiting) > 0 && !anyway:
-		return fmt.Errorf("%w: %s not follow the rotation yet, and the cluster would refuse them: start them and try again, "+
-			"or remove them (tendril cluster remove), or repeat with --anyway", object.ErrBusy, some(x.waiting, "does", "do"))
+		return fmt.Errorf("%w: %s not followed the rotation yet. The cluster would refuse what has not: start it and try "+
+			"again, or remove it (tendril cluster remove), or repeat with --anyway", object.ErrBusy, some(x.waiting, "has", "have"))
 	case len(x.clients) > 0 && !anyway:
 		return fmt.Errorf("%w: %s certificates of the old authority, and would have to log in anew. A client gets a new one "+
 			"when it connects, and within 10 minutes where it is connected; tendril certificate revoke ends those that are not "+

@@ -182,7 +182,7 @@ func JoinConfig(t Token, now func() time.Time, learned func(Trust)) *tls.Config 
 		i := slices.IndexFunc(cs.PeerCertificates,
 			func(x *x509.Certificate) bool { return x.IsCA && t.Matches(FingerprintOf(x)) })
 		if i < 0 {
-			return fmt.Errorf("%w: the server %.60q has another authority than the token: check the address, and that the token is of this cluster. Nothing was sent", object.ErrPermission, leaf.Subject.CommonName)
+			return fmt.Errorf("%w: the server %.60q has another authority than the token: check the address, and that the token is of this cluster, and not from before tendril cluster rotate --finish there. Nothing was sent", object.ErrPermission, leaf.Subject.CommonName)
 		}
 		v := &Verifier{Trust: Trust{Authority: cs.PeerCertificates[i]}, Now: now}
 		v.Trust = v.Learn(cs.PeerCertificates)

@@ -191,11 +191,11 @@ func (c *connection) run(f *ipc.Frame, row row, known bool) error {
 	case f.Type == wire.OpenPage && c.peer.Remote != "":
 		return fmt.Errorf("%w: %v from another machine: keys to the page are given out only on the daemon's machine",
 			object.ErrUnsupported, f.Type)
+	case row.admin && !c.peer.Admin:
+		return fmt.Errorf("%w: only root and the daemon's own user may do this, on its machine", object.ErrPermission)
 	case row.local && c.peer.Remote != "":
 		return fmt.Errorf("%w: %v from another machine: there is no shared memory over a network",
 			object.ErrUnsupported, f.Type)
-	case row.admin && !c.peer.Admin:
-		return fmt.Errorf("%w: only root and the daemon's own user may do this, on its machine", object.ErrPermission)
 	case row.node && c.peer.Role != pki.Node:
 		return fmt.Errorf("%w: %v is for nodes of the cluster alone", object.ErrPermission, f.Type)
 	case row.mutates && c.peer.Role != pki.User:

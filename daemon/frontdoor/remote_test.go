@@ -229,9 +229,11 @@ func TestFarClientIsServedWithoutDescriptors(t *testing.T) {
 			t.Errorf("%v from another machine: %v", kind, err)
 		}
 	}
-	for _, kind := range []wire.Type{wire.CreateToken, wire.Tokens, wire.RevokeToken} {
+	for _, kind := range []wire.Type{wire.CreateToken, wire.Tokens, wire.RevokeToken, wire.RotateAuthority,
+		wire.BackupCluster} {
 		payload := map[wire.Type]ipc.Payload{wire.CreateToken: &wire.CreateTokenRequest{Role: 1},
-			wire.RevokeToken: &wire.RevokeTokenRequest{ID: id}}[kind]
+			wire.RotateAuthority: &wire.RotateAuthorityRequest{},
+			wire.RevokeToken:     &wire.RevokeTokenRequest{ID: id}}[kind]
 		if _, err := ask(link, kind, payload); !errors.Is(err, object.ErrPermission) {
 			t.Errorf("%v from another machine: %v", kind, err)
 		}
