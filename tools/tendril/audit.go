@@ -29,13 +29,18 @@ func (c *cli) auditVerb() *cobra.Command {
 		Example: "  tendril audit --since 24h\n  tendril audit --tenant lab --follow\n  tendril audit --json | jq 'select(.error)'",
 		GroupID: "node",
 		Args:    cobra.NoArgs,
-		RunE: c.asking(func(conn *client.Conn, _ []string) error {
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if cmd.Flags().Changed("since") && since <= 0 {
+			return usagef("--since %v: want how long ago, such as 24h", since)
+		}
+		return c.asking(func(conn *client.Conn, _ []string) error {
 			q := client.AuditQuery{Tenant: tenant}
 			if since > 0 {
 				q.Since = time.Now().Add(-since)
 			}
 			return c.showAudit(conn, q, follow)
-		}),
+		})(cmd, args)
 	}
 	cmd.Flags().DurationVar(&since, "since", 0, "only events of the last `DURATION`, such as 24h")
 	cmd.Flags().StringVar(&tenant, "tenant", "", "only events of this tenant")
@@ -44,7 +49,7 @@ func (c *cli) auditVerb() *cobra.Command {
 }
 
 func (c *cli) showAudit(conn *client.Conn, q client.AuditQuery, follow bool) error {
-	said := false
+	said, none := false, true
 	for {
 		raw, err := conn.Audit(q)
 		if err != nil {
@@ -55,6 +60,7 @@ func (c *cli) showAudit(conn *client.Conn, q client.AuditQuery, follow bool) err
 			return fmt.Errorf("the daemon's answer: %w", err)
 		}
 		for _, e := range page.Events {
+			none = false
 			if err := c.printAudited(e); err != nil {
 				return err
 			}
@@ -74,6 +80,9 @@ func (c *cli) showAudit(conn *client.Conn, q client.AuditQuery, follow bool) err
 		case follow:
 			time.Sleep(auditPause)
 		default:
+			if none && !c.json {
+				c.say("No such events.")
+			}
 			return nil
 		}
 	}

@@ -19,7 +19,8 @@ func (c *cli) clusterRotateVerb() *cobra.Command {
 		Short: "Give the cluster another authority, without a stop",
 		Long: "Give the cluster another authority, for example because a node that has left may have kept the key of the present\n" +
 			"one. Nodes then sign with the new one, and believe both. Clients that connect, or are connected, get a certificate of\n" +
-			"the new one within 10 minutes. Said again, the command tells which nodes and clients have not followed yet.\n\n" +
+			"the new one within 10 minutes. Until the end, the command says which nodes and clients have not followed yet; after\n" +
+			"it, the command begins another rotation.\n\n" +
 			"With --finish the old authority is believed no more. Tokens for clients and nodes that were made before are then of\n" +
 			"no use; make new ones. A client that was not connected in between logs in again. Nodes of other clusters that name\n" +
 			"this one as a peer have to name the new authority. Only root and the daemon's own user may do this.",
@@ -57,11 +58,14 @@ func (c *cli) sayRotation(s daemon.RotateStatus) error {
 		c.say("The old authority is believed no more. Make new tokens: those from before are of no use.")
 		return nil
 	}
+	if s.Begun {
+		c.say("The cluster gets this authority. The old one is believed until: tendril cluster rotate --finish")
+	}
 	if len(s.Waiting) > 0 {
 		c.say("These nodes have not followed yet: " + plain(strings.Join(s.Waiting, ", ")))
 	}
 	if len(s.Clients) > 0 {
-		c.say("These clients have certificates of the old authority: " + plain(strings.Join(s.Clients, ", ")))
+		c.say("These clients have nothing but certificates of the old authority: " + plain(strings.Join(s.Clients, ", ")))
 	}
 	if len(s.Waiting)+len(s.Clients) == 0 {
 		c.say("All nodes and clients have followed. To end the old authority: tendril cluster rotate --finish")

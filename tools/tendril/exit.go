@@ -194,7 +194,8 @@ func classify(err error) (code int, step string) {
 		return exitPermission, ""
 	case errors.Is(err, object.ErrNoDevice):
 		return exitNoDevice, "List devices with: tendril devices    Drivers that do not work: tendril status"
-	case errors.Is(err, object.ErrExists) && strings.Contains(err.Error(), "start this"): // it says what to do
+	case errors.Is(err, object.ErrExists) && (strings.Contains(err.Error(), "start this") ||
+		strings.Contains(err.Error(), "first: tendril")): // it says what to do
 		return exitExists, ""
 	case errors.Is(err, object.ErrExists):
 		return exitExists, "Choose another name."

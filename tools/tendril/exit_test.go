@@ -38,6 +38,7 @@ func TestStepsOfNodes(t *testing.T) {
 	}{
 		{object.ErrNotFound, `the cluster has no node "x"`, "See the cluster's nodes with: tendril cluster status", exitNotFound},
 		{object.ErrExists, `node 1 is called "x" already: start this one with another --name`, "", exitExists},
+		{object.ErrExists, "this node is in a cluster already, with b: first: tendril cluster leave", "", exitExists},
 		{object.ErrExists, `an object is named "x"`, "Choose another name.", exitExists},
 		{object.ErrNotFound, `no published object has the name "x"`,
 			"See what is published with: tendril ls --published    To publish an object: tendril publish",

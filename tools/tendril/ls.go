@@ -40,7 +40,17 @@ func (c *cli) lsVerb() *cobra.Command {
 			case q.All:
 				none = "You have no objects. Make one of a file: tendril put FILE"
 			}
-			return printListing(c, conn.Objects(q), noneOf(q, none), objectsHead, objectRow)
+			row := objectRow
+			if q.Shared { // by this name they are got
+				row = func(o object.Info) []string {
+					cells := objectRow(o)
+					if o.Name != "" {
+						cells[len(cells)-1] = plain(o.Tenant + "/" + o.Name)
+					}
+					return cells
+				}
+			}
+			return printListing(c, conn.Objects(q), noneOf(q, none), objectsHead, row)
 		}),
 	}
 	cmd.Flags().BoolVar(&published, "published", false, "list published objects of the whole cluster")

@@ -2,13 +2,23 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"tendril/client"
 	"tendril/store/object"
 )
+
+// publishable says of a publication that is refused what to do: an object has one name in the cluster.
+func publishable(err error) error {
+	if errors.Is(err, object.ErrExists) && strings.Contains(err.Error(), "is published already as") {
+		return hinted{err, "An object has one published name. To give it another one: tendril unpublish, then publish it again."}
+	}
+	return replaceable(err)
+}
 
 func (c *cli) publishVerb() *cobra.Command {
 	var name string
@@ -34,7 +44,7 @@ func (c *cli) publishVerb() *cobra.Command {
 				return fmt.Errorf("publish %s: %w", args[0], err)
 			}
 			if _, err = conn.Publish(info.ID, name, replace); err != nil {
-				return replaceable(err)
+				return publishable(err)
 			}
 			return c.publishedOn(conn, info.ID, args[0], replicas)
 		})(cmd, args)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os/user"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -59,7 +60,10 @@ func shareWith(conn *client.Conn, what, to string, revoke bool) error {
 
 // principal turns what a person writes into what the daemon knows.
 func principal(to string) (string, error) {
-	if to == "all" || strings.HasPrefix(to, "uid:") || strings.HasPrefix(to, "gid:") {
+	if kind, number, _ := strings.Cut(to, ":"); to == "all" || kind == "uid" || kind == "gid" {
+		if _, err := strconv.ParseUint(number, 10, 32); err != nil && to != "all" {
+			return "", usagef("--to %q: want a number after %s:", to, kind)
+		}
 		return to, nil
 	}
 	if name, isGroup := strings.CutPrefix(to, ":"); isGroup {

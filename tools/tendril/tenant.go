@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
+	"os/user"
 	"strconv"
 	"strings"
 
@@ -197,7 +198,11 @@ func (c *cli) tenantMapVerb() *cobra.Command {
 			if remove {
 				m.Change = wire.TenantUnmap
 			}
-			return c.changeTenant(m)
+			if err := c.changeTenant(m); err != nil || remove {
+				return err
+			}
+			c.sayUnknown(fsm.MemberKind(m.Kind), m.Member)
+			return nil
 		},
 	}
 	cmd.Flags().StringVar(&who, "user", "", "the user's `NAME` or number")
@@ -206,6 +211,27 @@ func (c *cli) tenantMapVerb() *cobra.Command {
 	cmd.Flags().StringVar(&node, "node", "", "map it at this node only")
 	cmd.Flags().BoolVar(&remove, "remove", false, "remove the mapping")
 	return c.jsonFlag(cmd)
+}
+
+// sayUnknown says of a name that this machine does not know that it may be mistyped: another node may know it.
+func (c *cli) sayUnknown(kind fsm.MemberKind, name string) {
+	if _, err := strconv.ParseUint(name, 10, 32); err == nil {
+		return
+	}
+	var of string
+	var unknown error
+	switch kind {
+	case fsm.MemberUser:
+		of = "user"
+		_, unknown = user.Lookup(name)
+	case fsm.MemberGroup:
+		of = "group"
+		_, unknown = user.LookupGroup(name)
+	}
+	if unknown != nil {
+		c.say(fmt.Sprintf("This machine has no %s %s. The mapping counts at nodes that have one; to remove it: --remove", of,
+			plain(name)))
+	}
 }
 
 func (c *cli) tenantQuotaVerb() *cobra.Command {

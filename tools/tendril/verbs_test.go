@@ -245,3 +245,21 @@ func TestOneNodesCluster(t *testing.T) {
 	}
 	n.want(0, []string{"0 of 0 published objects"}, "drain")
 }
+
+// TestWhatIsMeant: what is mistyped, or cannot be, is said in words that lead on.
+func TestWhatIsMeant(t *testing.T) {
+	n := startNode(t)
+	n.want(0, nil, "put", n.file("x", []byte("x")), "--name", "x", "--publish")
+	n.want(exitUsage, []string{`--to "uid:x": want a number after uid:`}, "share", "x", "--to", "uid:x")
+	n.want(exitExists, []string{"published already as", "tendril unpublish"}, "publish", "x", "--name", "y", "--replace")
+	n.want(exitNotFound, []string{"See which there are with: tendril leases"}, "leases", "end", "9")
+	n.want(exitUsage, []string{"--since -5m0s: want how long ago"}, "audit", "--since", "-5m")
+	n.want(0, []string{"No such events."}, "audit", "--tenant", "nobody")
+	n.want(0, nil, "tenant", "create", "lab")
+	n.want(0, []string{"This machine has no user no-such-user."}, "tenant", "map", "lab", "--user", "no-such-user")
+	if code, _, said := n.run("", "tenant", "map", "lab", "--user", "4711"); code != 0 || said != "" {
+		t.Errorf("of a number: %d, %s", code, said)
+	}
+	n.want(0, []string{"The cluster gets this authority."}, "cluster", "rotate")
+	n.want(0, []string{`"authority"`}, "cluster", "rotate", "--json")
+}
