@@ -30,6 +30,10 @@ var (
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
+	if what := os.Getenv(takeWhat); what != "" {
+		fmt.Fprintln(os.Stderr, "e2e:", take(what, os.Getenv(takeOf)))
+		return 1
+	}
 	bin = os.Getenv("TENDRIL_BIN_DIR")
 	if bin == "" {
 		bin = filepath.Join("..", "..", "bin")
