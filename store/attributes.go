@@ -4,13 +4,9 @@ import (
 	"fmt"
 	"maps"
 	"time"
-	"unicode/utf8"
 
 	"tendril/store/object"
 )
-
-// labelBytes is what one label costs besides its text.
-const labelBytes = 64
 
 // Change says what Update alters of a sealed object; nil leaves it.
 type Change struct {
@@ -139,19 +135,5 @@ func (s *Store) setPersisted(e *entry) error {
 	s.unindex(e) // the class
 	e.class = object.Persisted
 	e.stale = true
-	return nil
-}
-
-func checkLabels(labels map[string]string) error {
-	if len(labels) > object.MaxLabels {
-		return fmt.Errorf("%w: %d labels, at most %d", object.ErrInvalid, len(labels), object.MaxLabels)
-	}
-	for k, v := range labels {
-		if k == "" || len(k) > object.MaxLabelBytes || len(v) > object.MaxLabelBytes || !utf8.ValidString(k) ||
-			!utf8.ValidString(v) {
-			return fmt.Errorf("%w: label %.40q = %.40q: want UTF-8 of at most %d bytes each, the key not empty",
-				object.ErrInvalid, k, v, object.MaxLabelBytes)
-		}
-	}
 	return nil
 }

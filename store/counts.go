@@ -16,12 +16,3 @@ type Counts struct {
 
 	Writes, Reads timing.Counted // of objects to disk and back: how long each took
 }
-
-// Counts gives what happened so far.
-func (s *Store) Counts() Counts {
-	s.mu.Lock()
-	c := s.counts
-	s.unlock()
-	c.Writes, c.Reads = s.writes.Read(), s.reads.Read()
-	return c
-}

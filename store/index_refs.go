@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"tendril/store/index"
+	"tendril/store/object"
 )
 
 // References in slots, for descriptions: the store counts them when it is asked, and only then.
@@ -71,8 +72,8 @@ func (s *Store) eachInSlots(t *tenant, f func(c *Conn, e *entry)) {
 	}
 }
 
-func (c *Conn) holder(refs int, since time.Time) Holder {
-	return Holder{PID: c.owner.PID, Program: c.owner.Name, Tenant: c.tenant.name, Refs: refs, Since: since.UTC()}
+func (c *Conn) holder(refs int, since time.Time) object.Holder {
+	return object.Holder{PID: c.owner.PID, Program: c.owner.Name, Tenant: c.tenant.name, Refs: refs, Since: since.UTC()}
 }
 
 // indexStatus counts. mu is not held: a client may have thousands of connections, each with all slots in use.

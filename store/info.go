@@ -398,3 +398,15 @@ func (s *Store) Tenants() []string {
 
 // CapacityBytes gives the bound of all memory.
 func (s *Store) CapacityBytes() uint64 { return s.opts.CapacityBytes }
+
+// Counts gives what happened so far.
+func (s *Store) Counts() Counts {
+	s.mu.Lock()
+	c := s.counts
+	s.unlock()
+	c.Writes, c.Reads = s.writes.Read(), s.reads.Read()
+	return c
+}
+
+// maxHolders bounds those that are listed of one object.
+const maxHolders = 256

@@ -427,3 +427,17 @@ func (c *Conn) delete(id object.ID, name string) error {
 	s.letGo(e)
 	return s.syncRecord(e)
 }
+
+func checkLabels(labels map[string]string) error {
+	if len(labels) > object.MaxLabels {
+		return fmt.Errorf("%w: %d labels, at most %d", object.ErrInvalid, len(labels), object.MaxLabels)
+	}
+	for k, v := range labels {
+		if k == "" || len(k) > object.MaxLabelBytes || len(v) > object.MaxLabelBytes || !utf8.ValidString(k) ||
+			!utf8.ValidString(v) {
+			return fmt.Errorf("%w: label %.40q = %.40q: want UTF-8 of at most %d bytes each, the key not empty",
+				object.ErrInvalid, k, v, object.MaxLabelBytes)
+		}
+	}
+	return nil
+}

@@ -95,6 +95,9 @@ func (e *entry) named() time.Time {
 	return e.bound
 }
 
+// labelBytes is what one label costs besides its text.
+const labelBytes = 64
+
 // recordBytes is what an object's record is charged.
 func (e *entry) recordBytes(name string, meta []byte) uint64 {
 	n := entryBytes + uint64(len(name)+len(meta)+len(e.grants)*grantBytes)

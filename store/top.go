@@ -20,9 +20,6 @@ type (
 	Held   = object.Held
 )
 
-// maxHolders bounds those that are listed of one object.
-const maxHolders = 256
-
 // holding is who holds one object.
 type holding struct {
 	of   map[*Conn]Holder

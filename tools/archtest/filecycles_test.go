@@ -22,7 +22,7 @@ var largestCycles = map[string]int{
 	"forwarding/session": 30,
 	"forwarding/span":    21,
 	"forwarding/worker":  29,
-	"store":              44,
+	"store":              40,
 	"tools/bench":        19,
 }
 
