@@ -140,7 +140,7 @@ func (l *look) follow(key, tenant string) (*followedRing, error) {
 		})
 		f.goes.Go(l.tellChanges)
 	}
-	return ring, l.watchTenants()
+	return ring, l.watchTenants(key == "")
 }
 
 // tellChanges looks for changes until nobody follows, or the daemon ends.
@@ -184,7 +184,7 @@ func (l *look) tellOnce() bool {
 		f.running, f.facts, f.names = false, nil, nameMark{} // which would keep a state that raft has no more
 		return false
 	}
-	if err := l.watchTenants(); err != nil {
+	if err := l.watchTenants(false); err != nil {
 		l.log.WithError(err).Debug("changes cannot be followed")
 	}
 	f.tellFacts(l.factsNow())
@@ -193,8 +193,8 @@ func (l *look) tellOnce() bool {
 }
 
 // watchTenants watches the tenants whose changes somebody follows, and no others. One that has nothing but the watch is
-// let go. follows.mu is held.
-func (l *look) watchTenants() error {
+// let go. begins: the ring of those who see everything is new, and has missed nothing. follows.mu is held.
+func (l *look) watchTenants(begins bool) error {
 	f, wanted := &l.follows, map[string]bool{}
 	if f.rings[""] != nil {
 		for _, t := range l.store.Status().Tenants {
@@ -205,9 +205,18 @@ func (l *look) watchTenants() error {
 		wanted[key] = key != "" || wanted[key]
 	}
 	var faults []error
+	fresh := map[string]bool{}
 	for tenant := range wanted {
 		if wanted[tenant] && tenant != "" && f.watches[tenant] == nil {
 			faults = append(faults, l.watchTenant(tenant))
+			fresh[tenant] = true
+		}
+	}
+	if f.rings[""] != nil && !begins && len(fresh) > 0 {
+		for _, t := range l.store.Status().Tenants { // what came before its watch, and is still there, was not told
+			if fresh[t.Name] && t.Objects > 0 {
+				f.tell(changes.Missed, inspect.Event{Tenant: t.Name})
+			}
 		}
 	}
 	for tenant := range f.watches {

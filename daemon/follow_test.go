@@ -273,3 +273,35 @@ func TestPublishedNamesOverHTTP(t *testing.T) {
 		}
 	}
 }
+
+// TestEventsOfNewTenants: who sees everything and follows is told to look when a tenant is new and has objects already.
+func TestEventsOfNewTenants(t *testing.T) {
+	c := aConfig(t)
+	c.HTTP = "127.0.0.1:0"
+	d, stop := serve(t, c)
+	defer stop()
+	f, _ := followed(t, d, pageKeyOf(t, d, pageKey{all: true}), "")
+	conn, err := d.store.Connect(store.Owner{Tenant: "newcomer"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	put := func(name string) {
+		h, err := conn.Create(store.Spec{Class: object.Named, Name: name})
+		if err == nil {
+			err = conn.Seal(h.ID, false)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("first")
+	await.Until(t, "the tenant is watched", func() bool {
+		d.follows.mu.Lock()
+		defer d.follows.mu.Unlock()
+		return d.follows.watches["newcomer"] != nil
+	})
+	put("second")
+	f.until("missed missed ", "object sealed second")
+	f.leave()
+}
