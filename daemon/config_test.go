@@ -204,3 +204,21 @@ func TestExampleHasEverySetting(t *testing.T) {
 		}
 	}
 }
+
+// What stands at the wrong place in the file is said to.
+func TestFaultsOfTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tendril.toml")
+	for text, want := range map[string]string{
+		"[tenants.lab]\nquota = \"1GiB\"":  "quota: a setting of the daemon stands above the first [tenants.NAME]",
+		"[tenants.lab]\nquotas = \"1GiB\"": "quotas: want users, groups or certificates",
+		"[tenants.lab]\nusers = \"ann\"":   "users: want a list",
+		"spill = none":                       "stands in quotes",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := new(Config).FromFile(path, true); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}

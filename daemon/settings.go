@@ -312,7 +312,7 @@ func (c *Config) FromFile(path string, must bool) error {
 	}
 	k := koanf.New("\x00") // no key holds this, so that names of tenants may hold dots
 	if err := k.Load(rawbytes.Provider(raw), toml.Parser()); err != nil {
-		return fmt.Errorf("configuration file %s: %w", path, err)
+		return fmt.Errorf("configuration file %s: %w (a value that is no number, true, false or list stands in quotes)", path, err)
 	}
 	return c.fromTree(path, k.Raw())
 }
@@ -397,7 +397,14 @@ func tenantOf(name string, value any) (tenancy.Tenant, error) {
 	var faults []error
 	for _, key := range slices.Sorted(maps.Keys(table)) {
 		members, ok := table[key].([]any)
-		if !ok {
+		switch known := slices.Contains([]string{"users", "groups", "certificates"}, key); {
+		case !known && slices.ContainsFunc(settings, func(s setting) bool { return s.key == key }):
+			faults = append(faults, fmt.Errorf("%s: a setting of the daemon stands above the first [tenants.NAME]", key))
+			continue
+		case !known:
+			faults = append(faults, fmt.Errorf("%s: want users, groups or certificates", key))
+			continue
+		case !ok:
 			faults = append(faults, fmt.Errorf("%s: want a list", key))
 			continue
 		}
@@ -425,8 +432,6 @@ func addMember(t *tenancy.Tenant, key string, m any) (err error) {
 			return fmt.Errorf("%v is no name", m)
 		}
 		t.Certificates = append(t.Certificates, name)
-	default:
-		return errors.New("want users, groups or certificates")
 	}
 	return err
 }
