@@ -212,7 +212,7 @@ func TestFaultsOfTheFile(t *testing.T) {
 		"[tenants.lab]\nquota = \"1GiB\"":  "quota: a setting of the daemon stands above the first [tenants.NAME]",
 		"[tenants.lab]\nquotas = \"1GiB\"": "quotas: want users, groups or certificates",
 		"[tenants.lab]\nusers = \"ann\"":   "users: want a list",
-		"spill = none":                       "stands in quotes",
+		"spill = none":                     "stands in quotes",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -148,7 +148,9 @@ func classify(err error) (code int, step string) {
 	var program noProgramError
 	switch {
 	case errors.As(err, &hint):
-		code, _ = classify(hint.error)
+		if code, _ = classify(hint.error); code == exitPermission && errors.Is(err, object.ErrPermission) {
+			return code, "" // a list of what there is leads nowhere
+		}
 		return code, hint.step
 	case errors.As(err, &line):
 		return exitUsage, line.step()
@@ -170,7 +172,8 @@ func classify(err error) (code int, step string) {
 		return exitNotFound, "See what is there with: tendril stream ls"
 	case errors.Is(err, object.ErrNotFound) && strings.Contains(err.Error(), "the cluster has no node"):
 		return exitNotFound, "See the cluster's nodes with: tendril cluster status"
-	case errors.Is(err, object.ErrNotFound) && strings.Contains(err.Error(), "no published object has the"):
+	case errors.Is(err, object.ErrNotFound) && (strings.Contains(err.Error(), "no published object has the") ||
+		strings.Contains(err.Error(), "has published no object")):
 		return exitNotFound, "See what is published with: tendril ls --published    To publish an object: tendril publish"
 	case errors.Is(err, object.ErrNotFound):
 		return exitNotFound, "See what is there with: tendril ls"

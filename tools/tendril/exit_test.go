@@ -43,6 +43,9 @@ func TestStepsOfNodes(t *testing.T) {
 		{object.ErrNotFound, `no published object has the name "x"`,
 			"See what is published with: tendril ls --published    To publish an object: tendril publish",
 			exitNotFound},
+		{object.ErrNotFound, `tenant "a" has published no object "x"`,
+			"See what is published with: tendril ls --published    To publish an object: tendril publish",
+			exitNotFound},
 		{object.ErrUnsupported, `no other node can take "x": the cluster has one node`,
 			"Have another node join (tendril cluster join), or ask for fewer replicas: tendril replicate --replicas",
 			exitFailure},
@@ -51,5 +54,13 @@ func TestStepsOfNodes(t *testing.T) {
 		if code != test.code || step != test.want {
 			t.Errorf("%s: exit code %d: %q", test.text, code, step)
 		}
+	}
+}
+
+// Who may not ask is not told to look at a list, which is refused, too.
+func TestNoStepForWhoMayNot(t *testing.T) {
+	err := hinted{object.FromCode(object.CodeOf(object.ErrPermission), "only root may"), "See which there are"}
+	if code, step := classify(err); code != exitPermission || step != "" {
+		t.Errorf("exit code %d: %q", code, step)
 	}
 }
