@@ -117,6 +117,7 @@ type RotateStatus struct {
 	Authority string   `json:"authority"` // the new one's fingerprint
 	Before    string   `json:"before,omitempty"`
 	Begun     bool     `json:"begun,omitempty"` // this request began it
+	Ended     bool     `json:"ended,omitempty"` // this request finished it
 	Waiting   []string `json:"waiting"`         // nodes that do not sign with the new one yet
 	Clients   []string `json:"clients"`         // names in good certificates of clients that are of the old one; each once
 	Finished  bool     `json:"finished"`
@@ -211,7 +212,7 @@ func (d *Daemon) RotateAuthority(p frontdoor.Peer, m wire.RotateAuthorityRequest
 		return nil, err
 	}
 	status := x.status()
-	status.Begun = begins
+	status.Begun, status.Ended = begins, ends
 	return json.Marshal(status)
 }
 

@@ -54,6 +54,11 @@ func (c *cli) sayRotation(s daemon.RotateStatus) error {
 	if err := hanging(c.term.out, c.term.screen, "authority: ", nil, s.Authority); err != nil {
 		return err
 	}
+	if s.Finished && !s.Ended {
+		c.say("No rotation is under way: the last one was finished before, and nothing was done now. To begin one: tendril " +
+			"cluster rotate")
+		return nil
+	}
 	if s.Finished {
 		c.say("The old authority is believed no more. Make new tokens: those from before are of no use.")
 		return nil

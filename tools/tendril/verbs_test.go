@@ -262,4 +262,9 @@ func TestWhatIsMeant(t *testing.T) {
 	}
 	n.want(0, []string{"The cluster gets this authority."}, "cluster", "rotate")
 	n.want(0, []string{`"authority"`}, "cluster", "rotate", "--json")
+	n.want(0, []string{"The old authority is believed no more."}, "cluster", "rotate", "--finish", "--anyway")
+	if code, _, said := n.run("", "cluster", "rotate", "--finish"); code != 0 || strings.Contains(said, "believed no more") ||
+		!strings.Contains(said, "nothing was done now") {
+		t.Errorf("finished again: %d, %s", code, said)
+	}
 }
