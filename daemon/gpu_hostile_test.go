@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"tendril/client"
 	"tendril/forwarding/cuda/fakecuda"
 	"tendril/ipc"
@@ -227,4 +229,130 @@ func TestKilledWithMemoryOfGPUs(t *testing.T) {
 	}
 	got.Release()
 	obj.Release()
+}
+
+// What is given back twice, or by somebody who does not have it, is given back once: another one's object stays, and the
+// next object in that memory too.
+func TestMemoryOfGPUsThatIsGivenBackTwice(t *testing.T) {
+	c := aConfig(t)
+	c.CUDADriver = fakecuda.Build(t)
+	_, stop := serve(t, c)
+	defer stop()
+	conn, err := client.Dial(c.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	gpu, err := conn.FindGPU("cuda:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := dialRaw(t, c.Socket)
+	defer h.Close()
+	create := func() object.ID {
+		kind, payload := h.ask(wire.CreateDevice, &wire.CreateDeviceRequest{SizeBytes: 5, Device: gpu})
+		var m wire.DeviceReply
+		if kind != wire.CreateDevice|wire.ReplyBit || m.Decode(payload) != nil {
+			t.Fatalf("%v: %q", kind, payload)
+		}
+		return m.ID
+	}
+	others := putOnGPU(t, conn, gpu, "other", client.CreateOptions{})
+	first := create()
+	for _, kind := range []wire.Type{wire.Abort, wire.Abort, wire.Release, wire.Release} {
+		h.ask(kind, &wire.IDMessage{ID: first})
+	}
+	second := create() // in the memory of the first, that its maker keeps
+	for _, kind := range []wire.Type{wire.Abort, wire.Release} {
+		h.ask(kind, &wire.IDMessage{ID: first})
+		h.ask(kind, &wire.IDMessage{ID: others.ID()})
+	}
+	if kind, text := h.ask(wire.Seal, &wire.SealRequest{ID: second}); kind != wire.Seal|wire.ReplyBit {
+		t.Errorf("the next object in that memory: %v: %q", kind, text)
+	}
+	for range 2 {
+		h.ask(wire.Delete, &wire.NameMessage{ID: second})
+		h.ask(wire.Release, &wire.IDMessage{ID: second})
+	}
+	third := create()
+	if _, err := conn.Stat(third); err != nil {
+		t.Errorf("the third: %v", err)
+	}
+	got, err := conn.GetDevice(context.Background(), others.ID(), "", 0)
+	if err != nil || contents(t, &got.Memory, 5) != "other" {
+		t.Fatalf("another connection's: %v", err)
+	}
+	got.Release()
+	others.Release()
+	h.Close()
+	conn.Close() // which keeps the memory of what it made
+	look, err := client.Dial(c.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer look.Close()
+	wantNoDeviceMemory(t, look)
+}
+
+// A reader that writes to a sealed object of a GPU, which the hardware allows: everybody sees it, nothing is called
+// damaged, and the object goes as any other. What leaves the GPU's memory is what lies there then.
+func TestAReaderThatWritesToASealedObject(t *testing.T) {
+	c := aConfig(t)
+	c.CUDADriver = fakecuda.Build(t)
+	_, stop := serve(t, c)
+	defer stop()
+	conn, err := client.Dial(c.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	gpu, err := conn.FindGPU("cuda:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	obj := putOnGPU(t, conn, gpu, "sealed", client.CreateOptions{})
+	reader, err := client.Dial(c.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := reader.GetDevice(context.Background(), obj.ID(), "", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := got.Memory.TakeFile()
+	if _, err := unix.Pwrite(int(file.Fd()), []byte("change"), 0); err != nil {
+		t.Errorf("the hardware does not allow it: %v", err)
+	}
+	got.Release()
+	reader.Close()
+	back, err := conn.Create(6, client.CreateOptions{Own: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.CopyObject(back.ID(), 0, obj.ID(), "", 0, 6); err != nil || string(back.Bytes()) != "change" {
+		t.Errorf("%q, %v", back.Bytes(), err)
+	}
+	back.Abort()
+	if info, err := conn.Stat(obj.ID()); err != nil || info.Fault != "" || info.State != object.Sealed {
+		t.Errorf("%+v, %v", info, err)
+	}
+	obj.Release()
+	if _, err := unix.Pwrite(int(file.Fd()), []byte("late"), 0); err != nil { // who keeps the memory has it for itself
+		t.Error(err)
+	}
+	next := putOnGPU(t, conn, gpu, "anew", client.CreateOptions{})
+	again, err := conn.GetDevice(context.Background(), next.ID(), "", 0)
+	if err != nil || contents(t, &again.Memory, 4) != "anew" {
+		t.Errorf("the next object: %v", err)
+	}
+	again.Release()
+	next.Release()
+	file.Close()
+	conn.Close()
+	look, err := client.Dial(c.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer look.Close()
+	wantNoDeviceMemory(t, look)
 }

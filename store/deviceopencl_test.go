@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -93,4 +94,45 @@ func TestObjectsInTheMemoryOfAnOpenCLDevice(t *testing.T) {
 	if st := s.Status(); s.charged != 0 || len(st.Devices) != 0 {
 		t.Errorf("%d bytes are charged, %+v", s.charged, st.Devices)
 	}
+}
+
+// The next daemon has such objects of their kind, charged as before, here or away; also one that was on disk.
+func TestHandoffOpenCLMemory(t *testing.T) {
+	f := &fakeDevices{limit: 2 * deviceGranule}
+	opts := Options{Devices: f, DeviceKind: kinds, Segments: 64, CapacityBytes: 12 << 20, SegmentBytes: 1 << 20,
+		SpillDir: t.TempDir()}
+	s := newStore(t, opts)
+	c := connect(t, s, "x")
+	const size = 2<<20 - 77
+	for i := range 6 {
+		idleOnGPU(t, c, fmt.Sprint(i), openCLDevice, text(i, size))
+	}
+	mustAgree(t, s, true)
+	before := s.Status()
+	if len(before.Devices) != 1 || before.Devices[0].Objects != 2 || before.Devices[0].AwayObjects != 4 {
+		t.Errorf("%+v", before.Devices)
+	}
+	s.Leave()
+	next := handOver(t, s, opts)
+	d := connect(t, next, "x")
+	mustAgree(t, next, true)
+	for _, o := range d.List("", false) {
+		if o.Kind != object.OpenCL || o.Device != openCLDevice {
+			t.Errorf("%+v", o)
+		}
+	}
+	for i := range 6 {
+		brought(t, d, fmt.Sprint(i), text(i, size))
+		mustAgree(t, next, true)
+	}
+	for i := range 6 {
+		if err := d.Delete(object.ID{}, fmt.Sprint(i)); err != nil {
+			t.Error(err)
+		}
+	}
+	if st := next.Status(); len(st.Devices) != 0 {
+		t.Errorf("left: %+v", st.Devices)
+	}
+	d.Close()
+	mustAgree(t, next, true)
 }

@@ -319,6 +319,7 @@ func (i *inspection) devices() {
 		}
 		own[e.tenant].add(e.gpu.device, e.gpu.bytes, 1)
 		all.add(e.gpu.device, e.gpu.bytes, 1)
+		i.charges[e.tenant] += e.gpu.twin
 	}
 	i.idleDevices(all, own)
 	for d, x := range all {

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"tendril/forwarding/clwire"
 	"tendril/forwarding/cuda/fakecuda"
 	host "tendril/forwarding/keeper"
 	"tendril/store"
@@ -287,6 +288,60 @@ func TestAKilledKeeper(t *testing.T) {
 	}
 	if s := k.Status(); s.Starts != 2 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// The driver's order of GPUs is another one in the next keeper: UUIDs say which is meant, and memory stays where it was.
+func TestGPUsWhoseOrderChanges(t *testing.T) {
+	k := newKeeper(t, Options{Driver: fakecuda.Build(t)})
+	t.Setenv("CUDA_VISIBLE_DEVICES", "0,1")
+	order := func() (first string) {
+		list, err := k.Devices()
+		if err != nil || len(list) != 2 || list[0].Index != 0 || list[1].Index != 1 {
+			t.Fatalf("%+v, %v", list, err)
+		}
+		return list[0].UUID
+	}
+	if first := order(); first != device(0).String() {
+		t.Fatalf("%s is first", first)
+	}
+	var places [2]store.Place
+	for i := range places {
+		places[i] = onDevice(t, k, byte(i), 4096)
+		if err := k.Copy(nobody, places[i], inHost(t, bytes.Repeat([]byte{byte(i + 1)}, 4096)), 4096); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Kill(k.Status().PID, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CUDA_VISIBLE_DEVICES", "1,0")
+	if first := order(); first != device(1).String() {
+		t.Fatalf("%s is first in the next keeper", first)
+	}
+	for i, p := range places {
+		back := inHost(t, make([]byte, 4096))
+		if err := k.Copy(nobody, back, p, 4096); err != nil ||
+			!bytes.Equal(contents(t, back.FD, 4096), bytes.Repeat([]byte{byte(i + 1)}, 4096)) {
+			t.Errorf("GPU %d: %v", i, err)
+		}
+	}
+	other := onDevice(t, k, 0, 4096)
+	if err := k.Copy(nobody, other, places[1], 4096); err != nil {
+		t.Error(err)
+	}
+	if ways := ways(k); ways[clwire.KeeperPeer] != 4096 { // it is on the other GPU, not on the first of the order
+		t.Errorf("%v", ways)
+	}
+	t.Setenv("CUDA_VISIBLE_DEVICES", "1") // one is gone
+	if err := unix.Kill(k.Status().PID, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := allocate(k, device(0), 1); !errors.Is(err, object.ErrUnsupported) {
+		t.Errorf("a GPU that is gone: %v", err)
+	}
+	if err := allocate(k, device(1), 1); err != nil {
+		t.Errorf("the one that is left: %v", err)
 	}
 }
 

@@ -50,6 +50,13 @@ func TestHandover(t *testing.T) {
 	if _, err := n.Run(t.Context(), "put", os.Args[0], "--name", "program"); err != nil {
 		t.Fatal(err)
 	}
+	little := filepath.Join(t.TempDir(), "little")
+	if err := os.WriteFile(little, []byte("on a device"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Run(t.Context(), "put", little, "--device", "opencl:0"); err != nil {
+		t.Fatal(err)
+	}
 	pid := n.PID()
 	for range 3 {
 		if err := syscall.Kill(pid, syscall.SIGUSR2); err != nil {
@@ -70,6 +77,9 @@ func TestHandover(t *testing.T) {
 	}
 	if got, err := n.Run(t.Context(), "get", "program", "-o", "-"); err != nil || !bytes.Equal([]byte(got), want) {
 		t.Errorf("a named object after three handovers: %d bytes of %d, %v", len(got), len(want), err)
+	}
+	if got, err := n.Run(t.Context(), "get", "little", "-o", "-"); err != nil || got != "on a device" {
+		t.Errorf("an object in the memory of an OpenCL device after three handovers: %q, %v", got, err)
 	}
 	calls, broken, longest := int64(0), 0, time.Duration(0)
 	for _, l := range load {
