@@ -231,8 +231,8 @@ func TestKilledWithMemoryOfGPUs(t *testing.T) {
 	obj.Release()
 }
 
-// What is given back twice, or by somebody who does not have it, is given back once: another one's object stays, and the
-// next object in that memory too.
+// What is given back twice, or by somebody who does not have it, is given back once: another one's object stays, and
+// the next object in that memory too.
 func TestMemoryOfGPUsThatIsGivenBackTwice(t *testing.T) {
 	c := aConfig(t)
 	c.CUDADriver = fakecuda.Build(t)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
@@ -100,6 +101,41 @@ func TestMemoryOfAnOpenCLDevice(t *testing.T) {
 	}
 	if _, _, err := d.Allocate(nobody, object.Device{1}, 1); !errors.Is(err, object.ErrUnsupported) {
 		t.Errorf("a device that nobody has: %v", err)
+	}
+}
+
+// Keepers are killed at any moment of copies into OpenCL memory and out of it: what was answered is there, and what failed
+// is done again.
+func TestKeepersOfOpenCLMemoryAreKilled(t *testing.T) {
+	d := newDevices(t, None)
+	d.opts.Driver, d.opts.StepBytes = "", 256<<10
+	const size = 4<<20 + 7
+	p, back := placeOf(t, d, openCLDevice, size), inHost(t, make([]byte, size))
+	failed := 0
+	for round := range 15 {
+		what := bytes.Repeat([]byte{byte(round + 1)}, size)
+		from := inHost(t, what)
+		timer := time.AfterFunc(time.Duration(round)*700*time.Microsecond, func() { // Pause: a moment of the copies
+			if pid := d.pid(); pid != 0 {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		})
+		for _, x := range [][2]store.Place{{p, from}, {back, p}} {
+			err := d.Copy(nobody, x[0], x[1], size)
+			for ; errors.Is(err, object.ErrNoDevice); err = d.Copy(nobody, x[0], x[1], size) {
+				failed++
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		timer.Stop()
+		if !bytes.Equal(contents(t, back.FD, size), what) {
+			t.Errorf("round %d: other bytes", round)
+		}
+	}
+	if s := d.Status(); len(s) != 1 || s[0].Starts < 5 || failed > 15 {
+		t.Errorf("%d copies failed; %+v", failed, s)
 	}
 }
 

@@ -291,7 +291,8 @@ func TestAKilledKeeper(t *testing.T) {
 	}
 }
 
-// The driver's order of GPUs is another one in the next keeper: UUIDs say which is meant, and memory stays where it was.
+// The driver's order of GPUs is another one in the next keeper: UUIDs say which is meant, and memory stays where it
+// was.
 func TestGPUsWhoseOrderChanges(t *testing.T) {
 	k := newKeeper(t, Options{Driver: fakecuda.Build(t)})
 	t.Setenv("CUDA_VISIBLE_DEVICES", "0,1")

@@ -124,6 +124,40 @@ func TestAnObjectOfAnOpenCLDevice(t *testing.T) {
 	eventually(t, idle(t.Context(), n))
 }
 
+// A program of C has such objects, too.
+func TestAnObjectOfAnOpenCLDeviceInC(t *testing.T) {
+	t.Parallel()
+	need(t, "cc", noCC)
+	need(t, "driver", hasDriver())
+	n, dir := node(t), t.TempDir()
+	program := filepath.Join(dir, "opencldevice")
+	if _, err := rig.Output(exec.Command("cc", "-std=gnu11", "-O1", "-Wall", "-Werror", "-I../../client/c", "-o", program,
+		"testdata/opencldevice.c", filepath.Join(bin, "lib", "libtendril.a"), "-pthread")); err != nil {
+		t.Fatal(err)
+	}
+	text, err := n.Run(t.Context(), "devices", "--json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var devices []struct {
+		UUID string `json:"uuid"`
+	}
+	if err := json.Unmarshal([]byte(text), &devices); err != nil || len(devices) == 0 {
+		t.Fatalf("%s: %v", text, err)
+	}
+	file := filepath.Join(dir, "host")
+	if err := os.WriteFile(file, []byte("from C and back"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Run(t.Context(), "put", file); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := n.Run(t.Context(), "run", "--", program, devices[0].UUID, "host"); err != nil || got != "from C and back" {
+		t.Errorf("%q, %v", got, err)
+	}
+	eventually(t, idle(t.Context(), n))
+}
+
 // An object that lies at another node is used there: its bytes do not cross the program's link.
 func TestAnObjectOfAnotherMachine(t *testing.T) {
 	t.Parallel()

@@ -3,7 +3,9 @@
  *
  *   tendril run -- handover NAME
  *
- * NAME is an object in the memory of the GPU. Prints medians: "open us", "write bytes/s", "read bytes/s".
+ * NAME is an object in the memory of the GPU, with its offset + 1 in the eight bytes at every 64 MiB. Prints medians:
+ * "open us", "write bytes/s", "read bytes/s"; and how many of those marks are right in what was opened, of how many, and
+ * in what it becomes when it is published: "marks N", "published_marks N", with "marks_all N"; "publish us".
  */
 #define CL_TARGET_OPENCL_VERSION 120
 #include <CL/cl.h>
@@ -41,6 +43,52 @@ static double median(double *took, int n)
 
 static cl_context context;
 static cl_command_queue queue;
+
+/* marks counts those that are right. */
+static int marks(cl_mem m, size_t size, int *all)
+{
+	int right = 0;
+	*all = 0;
+	for (size_t at = 0; at + 8 <= size; at += 64 << 20, ++*all) {
+		unsigned long long mark = 0;
+		CHECK(clEnqueueReadBuffer(queue, m, CL_TRUE, at, sizeof mark, &mark, 0, NULL, NULL));
+		right += mark == at + 1;
+	}
+	return right;
+}
+
+static size_t size_of(cl_mem m)
+{
+	size_t size;
+	CHECK(clGetMemObjectInfo(m, CL_MEM_SIZE, sizeof size, &size, NULL));
+	return size;
+}
+
+/* whole looks at all of an object: what is larger than the driver imports comes in pieces. Then it publishes a copy. */
+static void whole(clCreateBufferFromObjectTENDRIL_fn open_object, clPublishBufferTENDRIL_fn publish, const char *name)
+{
+	cl_int code;
+	int all;
+	cl_mem m = open_object(context, NULL, name, &code);
+	CHECK(code);
+	size_t size = size_of(m);
+	printf("marks %d of the object\n", marks(m, size, &all));
+	printf("marks_all %d there are\n", all);
+	fflush(stdout);
+	cl_mem copy = clCreateBuffer(context, CL_MEM_READ_WRITE, size, NULL, &code);
+	CHECK(code);
+	CHECK(clEnqueueCopyBuffer(queue, m, copy, 0, 0, size, 0, NULL, NULL));
+	CHECK(clFinish(queue));
+	CHECK(clReleaseMemObject(m));
+	double start = now();
+	CHECK(publish(copy, "handover-published", NULL));
+	printf("publish %.1f us\n", (now() - start) / 1e3);
+	CHECK(clReleaseMemObject(copy));
+	m = open_object(context, NULL, "handover-published", &code);
+	CHECK(code);
+	printf("published_marks %d of what was published\n", marks(m, size, &all));
+	CHECK(clReleaseMemObject(m));
+}
 
 /* opened times the call, and the first read of what it opened: a driver may put the import off until then. */
 static void opened(clCreateBufferFromObjectTENDRIL_fn open_object, const char *name)
@@ -109,6 +157,10 @@ int main(int argc, char **argv)
 	queue = clCreateCommandQueue(context, device, 0, &code);
 	CHECK(code);
 	opened(open_object, argv[1]);
+	fflush(stdout);
+	clPublishBufferTENDRIL_fn publish = (clPublishBufferTENDRIL_fn)
+		clGetExtensionFunctionAddressForPlatform(platform, "clPublishBufferTENDRIL");
+	whole(open_object, publish, argv[1]);
 	fflush(stdout);
 	moved();
 	return 0;

@@ -83,6 +83,58 @@ class WithDaemon(unittest.TestCase):
         self.addCleanup(self.store.close)
 
 
+POCL = "/etc/OpenCL/vendors/pocl.icd"
+
+
+@unittest.skipUnless(os.path.exists(POCL), "no %s: PoCL is not installed" % POCL)
+class OpenCLDevice(WithDaemon):
+    """Objects in the memory of an OpenCL device, which only copies reach."""
+
+    env = {"TENDRIL_VENDORS": os.path.dirname(POCL), "POCL_DEVICES": "basic"}
+
+    def keeper(self):
+        return self.store.status()["opencl_keepers"][0]["pid"]
+
+    def test_objects(self):
+        data = os.urandom((3 << 20) + 5)
+        uuid = self.store.devices()[0]["uuid"]
+        with self.store.put(data, "there", device="opencl:0", meta={"n": 1}) as there:
+            self.assertEqual((there.device, there.size, there.meta), (uuid, len(data), {"n": 1}))
+            with self.assertRaisesRegex(tendril.Unsupported, "no other process maps"):
+                there.cuda()
+        info = self.store.stat("there")
+        self.assertEqual((info.kind, info.device, info.state), ("opencl", uuid, "sealed"))
+        for _ in range(2):
+            with self.store.get("there") as got, got.to(uuid) as again:
+                self.assertEqual(got.bytes(), data)
+                self.assertEqual(again.bytes(), data)
+            os.kill(self.keeper(), signal.SIGKILL)  # nothing is lost with it
+        self.daemon.hand_over()
+        with self.store.get("there") as got:
+            self.assertEqual(got.bytes(), data)
+        self.store.delete("there")
+        with self.assertRaises(tendril.Invalid):
+            self.store.find_gpu("opencl:99")
+
+    def test_a_draft(self):
+        data = os.urandom(4000)
+        with self.store.put(data) as host:
+            draft = self.store.create(4000, "half", device="opencl:0")
+            for unsupported in (lambda: draft.data, draft.cuda):
+                with self.assertRaises(tendril.Unsupported):
+                    unsupported()
+            draft.fill_from(host, at=2000, offset=2000)
+            os.kill(self.keeper(), signal.SIGKILL)
+            draft.fill_from(host, size=400)
+            with self.assertRaises(tendril.Invalid):
+                draft.fill_from(host, at=1)
+            with self.assertRaises(tendril.Invalid):
+                draft.fill_from(host, at=-1)
+            with draft.seal() as there:
+                self.assertEqual(there.bytes(), data[:400] + bytes(1600) + data[2000:])
+        self.store.delete("half")
+
+
 class Store(WithDaemon):
     def test_put_get(self):
         for n in (0, 1, 63, 64, 65, 4096, 1 << 20, 40 << 20):
