@@ -104,8 +104,8 @@ func TestMemoryOfAnOpenCLDevice(t *testing.T) {
 	}
 }
 
-// Keepers are killed at any moment of copies into OpenCL memory and out of it: what was answered is there, and what failed
-// is done again.
+// Keepers are killed at any moment of copies into OpenCL memory and out of it: what was answered is there, and what
+// failed is done again.
 func TestKeepersOfOpenCLMemoryAreKilled(t *testing.T) {
 	d := newDevices(t, None)
 	d.opts.Driver, d.opts.StepBytes = "", 256<<10
