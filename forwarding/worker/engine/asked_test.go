@@ -187,3 +187,45 @@ func TestAFamiliarFinishNeedsNoMarker(t *testing.T) {
 		t.Errorf("%d of %d events were released", d.released, d.next)
 	}
 }
+
+// toldTask is a slowTask whose end is told.
+type toldTask struct {
+	slowTask
+	told func(int32)
+}
+
+func (t toldTask) Keep() Task            { return t }
+func (t toldTask) Finished() func(int32) { return t.told }
+
+// TestAChainIsTakenOutOnce: a command that waited for the last of a chain on another queue ends all of it. What has
+// ended is taken out of that queue once, and not behind each command: all that is live is gone through for it.
+func TestAChainIsTakenOutOnce(t *testing.T) {
+	e, d := newAsked(t, false, Options{})
+	if err := e.AddQueue(2, 2, true, 0, func() {}); err != nil {
+		t.Fatal(err)
+	}
+	const length = 50
+	ends, alone := 0, 0
+	told := func(int32) {
+		if ends++; !e.queues[2].sweeping {
+			alone++
+		}
+	}
+	for i := range uint64(length + 1) {
+		c := Command{Kind: KindTask, Queue: 2, Event: i + 1, Task: toldTask{slowTask{d}, told}}
+		if i > 0 {
+			c.Wait = []uint64{i}
+		}
+		if i == length {
+			c.Queue, c.Task = 1, slowTask{d}
+		}
+		if err := e.Enqueue(&c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.endAll()
+	e.Tick()
+	if ends != length || alone != 0 || len(e.queues[2].live) != 0 {
+		t.Errorf("%d of %d have ended, %d of them by themselves; %d are live", ends, length, alone, len(e.queues[2].live))
+	}
+}

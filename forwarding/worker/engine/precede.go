@@ -23,10 +23,17 @@ func (e *Engine) precede(ev *event, status int32) {
 }
 
 // endWell ends an event of a queue out of order that has gone well.
-func (e *Engine) endWell(d *event) {
-	e.done(d, 0)
-	if !d.queue.sweeping {
-		e.takeEnded(d.queue)
+func (e *Engine) endWell(d *event) { e.ending(d.queue, func() { e.done(d, 0) }) }
+
+// ending calls end, which ends events of q, and takes them out of what is live: once, behind the outermost call. Of a
+// chain each event ends within the call for the one behind it.
+func (e *Engine) ending(q *queue, end func()) {
+	first := !q.sweeping
+	q.sweeping = true
+	end()
+	if first {
+		q.sweeping = false
+		e.takeEnded(q)
 	}
 }
 
@@ -36,18 +43,17 @@ func (e *Engine) endThrough(d *event) {
 		return
 	}
 	q := d.queue
-	if q.outOfOrder {
-		e.endSeen(d)
-	} else {
+	e.ending(q, func() {
+		if q.outOfOrder {
+			e.endSeen(d)
+			return
+		}
 		for _, x := range q.live {
 			if !e.endSeen(x) || x == d {
 				break
 			}
 		}
-	}
-	if !q.sweeping {
-		e.takeEnded(q)
-	}
+	})
 }
 
 // endSeen ends an event if the driver has it done, and reports whether it has ended.
