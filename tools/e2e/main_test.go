@@ -301,10 +301,11 @@ func (p *program) want(answer, format string, args ...any) {
 	}
 }
 
-// eventually waits until condition holds; it fails with what the condition last complained of.
+// eventually waits until condition holds; it fails with what the condition last complained of. What is waited for takes
+// seconds on a quiet machine, a minute beside other runs of these tests.
 func eventually(t *testing.T, condition func() error) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(limit)
 	for {
 		err := condition()
 		if err == nil {
