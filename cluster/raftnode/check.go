@@ -28,7 +28,7 @@ type disk struct {
 	water         *highWater
 	vote          *voteFile
 	wal           *wal.WAL
-	snapshots     *raft.FileSnapshotStore
+	snapshots     *snapshotStore
 	snapshotIndex uint64
 	checked       checkedLog    // what follows the snapshot
 	servers       []raft.Server // of the last configuration
@@ -105,13 +105,12 @@ func findSegments(dir string) (int, error) {
 }
 
 // checkSnapshots restores the newest snapshot on trial.
-func (d *disk) checkSnapshots(dir string, logger hclog.Logger) (*raft.FileSnapshotStore, error) {
-	store, err := raft.NewFileSnapshotStoreWithLogger(dir, retainSnapshots, logger)
+func (d *disk) checkSnapshots(dir string, logger hclog.Logger) (*snapshotStore, error) {
+	store, err := openSnapshots(dir, logger)
 	if err != nil {
 		return nil, err
 	}
-	base := filepath.Join(dir, "snapshots")
-	entries, err := os.ReadDir(base)
+	entries, err := os.ReadDir(store.dir)
 	if err != nil {
 		return nil, err
 	}
@@ -125,20 +124,21 @@ func (d *disk) checkSnapshots(dir string, logger hclog.Logger) (*raft.FileSnapsh
 	}
 	whole := 0
 	for _, e := range entries {
-		if !e.IsDir() || strings.HasSuffix(e.Name(), ".tmp") {
+		if !e.IsDir() || strings.HasSuffix(e.Name(), tmpSuffix) {
 			continue
 		}
 		if whole++; !known[e.Name()] && whole <= retainSnapshots {
-			return nil, damaged(filepath.Join(base, e.Name()), "this snapshot's description cannot be read", wayOut)
+			return nil, damaged(filepath.Join(store.dir, e.Name()), "this snapshot's description cannot be read", wayOut)
 		}
 	}
 	if len(listed) == 0 {
 		return store, nil
 	}
-	return store, d.tryRestore(store, base, listed[0])
+	return store, d.tryRestore(store, listed[0])
 }
 
-func (d *disk) tryRestore(store *raft.FileSnapshotStore, base string, meta *raft.SnapshotMeta) error {
+func (d *disk) tryRestore(store *snapshotStore, meta *raft.SnapshotMeta) error {
+	path := filepath.Join(store.dir, meta.ID)
 	_, r, err := store.Open(meta.ID)
 	if err == nil {
 		_, err = fsm.Restore(r)
@@ -148,12 +148,12 @@ func (d *disk) tryRestore(store *raft.FileSnapshotStore, base string, meta *raft
 		return fmt.Errorf("snapshot %s: %w", meta.ID, err)
 	}
 	if err != nil {
-		return damaged(filepath.Join(base, meta.ID), "this snapshot, the newest, cannot be read: "+err.Error(), wayOut)
+		return damaged(path, "this snapshot, the newest, cannot be read: "+err.Error(), wayOut)
 	}
 	// The description has no checksum of its own; the directory's name says the same once more.
 	if name := fmt.Sprintf("%d-%d-", meta.Term, meta.Index); !strings.HasPrefix(meta.ID, name) ||
 		meta.Version != raft.SnapshotVersionMax || len(meta.Configuration.Servers) == 0 {
-		return damaged(filepath.Join(base, meta.ID), "this snapshot's description contradicts itself", wayOut)
+		return damaged(path, "this snapshot's description contradicts itself", wayOut)
 	}
 	d.snapshotIndex, d.servers = meta.Index, meta.Configuration.Servers
 	return nil
@@ -186,10 +186,24 @@ func (d *disk) openLog(opts Options, list *segmentList, logger hclog.Logger) err
 			return damaged(dir, fmt.Sprintf("entry %d of %d to %d: %v", i, first, last, err), wayOut)
 		}
 	}
+	if err := d.dropCovered(first, last); err != nil {
+		return err
+	}
 	if d.fresh = last == 0 && d.snapshotIndex == 0; d.fresh && opts.Known && !opts.Join {
 		return damaged(dir, "the log has no entry, but this node was there before: it is lost", wayOut)
 	}
 	return nil
+}
+
+// dropCovered empties a log that ends before the newest snapshot does. A follower that was killed, or whose disk was
+// full, between the snapshot that its leader sent and the removal of its old log has such a one: raft goes on behind
+// the snapshot, and raft-wal refuses an entry that does not follow its last one, for ever.
+func (d *disk) dropCovered(first, last uint64) error {
+	if last == 0 || last >= d.snapshotIndex {
+		return nil
+	}
+	d.checked = checkedLog{}
+	return d.wal.DeleteRange(first, last)
 }
 
 // openWAL opens raft-wal; whatever it says or panics with, about files that are there, is damage, but for a full disk.

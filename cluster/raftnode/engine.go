@@ -30,6 +30,8 @@ type engine struct {
 	stream  *trackedLayer // nil for a cluster of one without peers
 	alone   bool          // the only voter: nobody else can lead
 
+	snapshots *snapshotStore
+
 	failOnce sync.Once
 	failed   chan struct{} // closed by fail
 	failure  error         // set before failed is closed
@@ -56,7 +58,7 @@ func openEngine(opts Options) (e *engine, err error) {
 			disk.close()
 		}
 	}()
-	e.vote = disk.vote
+	e.vote, e.snapshots = disk.vote, disk.snapshots
 	e.vote.fail = e.fail
 	e.log = &logStore{WAL: disk.wal, fail: e.fail}
 	checked := disk.checked // a copy: disk stays
@@ -186,6 +188,15 @@ func (e *engine) explain(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: the cluster's log: %w", object.ErrInternal, err)
+}
+
+// explainSnapshot says what a snapshot that could not be written means.
+func explainSnapshot(err error) string {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return fmt.Sprintf("no disk space for a snapshot of the cluster's metadata, and its log keeps growing: %v: free "+
+			"some; the node then takes one by itself", err)
+	}
+	return fmt.Sprintf("no snapshot of the cluster's metadata can be written, and its log keeps growing: %v", err)
 }
 
 // close joins raft's goroutines and closes its files. A leader that others can follow hands over first, so that they
@@ -330,6 +341,9 @@ func (e *engine) status() Status {
 		LastIndex: e.raft.LastIndex(), CommitIndex: e.raft.CommitIndex(), AppliedIndex: e.machine.index(),
 		LogStore: "raft-wal", Members: []Member{}}
 	fmt.Sscan(e.raft.Stats()["last_snapshot_index"], &s.SnapshotIndex)
+	if err := e.snapshots.failed(); err != nil {
+		s.SnapshotFault = explainSnapshot(err)
+	}
 	if conf := e.raft.GetConfiguration(); conf.Error() == nil {
 		for _, x := range conf.Configuration().Servers {
 			s.Members = append(s.Members, Member{string(x.ID), string(x.Address), x.Suffrage == raft.Voter})

@@ -239,8 +239,14 @@ func settle(ctx context.Context, opts Options, e *engine) error {
 	return e.machine.await(ctx, index, e.failed)
 }
 
-// supervise takes snapshots when enough bytes came, and reopens a log that failed.
+// snapshotRetries is how many RetryIntervals pass before a snapshot that could not be written is tried again. raft's
+// own next attempt comes after two to four minutes.
+const snapshotRetries = 6
+
+// supervise takes snapshots when enough bytes came, or the last one failed, and reopens a log that failed.
 func (n *Node) supervise() {
+	again := time.NewTicker(snapshotRetries * n.opts.RetryInterval)
+	defer again.Stop()
 	for {
 		e, _ := n.current()
 		if e == nil {
@@ -253,8 +259,10 @@ func (n *Node) supervise() {
 		case <-n.ctx.Done():
 			return
 		case <-e.machine.bulky:
-			if err := e.raft.Snapshot().Error(); err != nil {
-				n.opts.Log.WithError(err).Warn("cannot take a snapshot of the cluster's metadata; the log keeps growing")
+			n.snapshot(e)
+		case <-again.C:
+			if e.snapshots.failed() != nil {
+				n.snapshot(e)
 			}
 		case <-e.failed:
 			n.opts.Log.WithError(e.failure).Error("the cluster's log failed; closing it and trying again")
@@ -263,6 +271,20 @@ func (n *Node) supervise() {
 			n.mu.Unlock()
 			e.close()
 		}
+	}
+}
+
+// snapshot takes one. Where the log fails meanwhile a goroutine of raft's may have ended that would answer: then nothing
+// is waited for.
+func (n *Node) snapshot(e *engine) {
+	done := make(chan error, 1)
+	n.wg.Go(func() { done <- e.outcome(e.raft.Snapshot()) }) // at the latest when the engine is closed
+	select {
+	case err := <-done:
+		if err != nil {
+			n.opts.Log.WithError(err).Warn("cannot take a snapshot of the cluster's metadata; the log keeps growing")
+		}
+	case <-e.failed:
 	}
 }
 
@@ -552,6 +574,7 @@ type Status struct {
 	LogStore      string   `json:"log_store"`
 	Members       []Member `json:"members"`
 	Fault         string   `json:"fault,omitempty"`
+	SnapshotFault string   `json:"snapshot_fault,omitempty"` // why the last snapshot could not be written
 }
 
 // Member is one node of raft's configuration.
