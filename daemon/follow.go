@@ -23,8 +23,9 @@ const (
 	followLook     = time.Second
 	followKeep     = time.Minute // that a ring outlives its last follower, so that one who comes back misses nothing
 	followRest     = 50 * time.Millisecond
-	followBatch    = 64 // changes of a tenant's objects for each followRest; what is more may be missed
-	maxFollowers   = 16 // of one tenant, and of those who see everything
+	followBatch    = 64  // changes of a tenant's objects for each followRest; what is more may be missed
+	followNames    = 256 // of a tenant's published names in a look, for those who see everything
+	maxFollowers   = 16  // of one tenant, and of those who see everything
 	followerBytes  = 16 << 10
 	followingBytes = changes.MaxBytes + 64<<10 // a ring and its watch
 )
@@ -135,7 +136,7 @@ func (l *look) follow(key, tenant string) (*followedRing, error) {
 	if !f.running {
 		f.running, f.facts = true, l.factsNow()
 		l.meta.raft.View(func(s *fsm.State) {
-			_, now, _ := s.NameChanges(0)
+			_, now, _, _ := s.NameChanges(0)
 			f.names = nameMark{s, now}
 		})
 		f.goes.Go(l.tellChanges)
@@ -281,15 +282,26 @@ func (f *follows) tellObject(tenant string, ev events.Event) {
 
 // tell adds an event to the rings of its tenant and of those who see everything; to all where it has no tenant. mu is
 // held.
-func (f *follows) tell(kind string, ev inspect.Event) {
+func (f *follows) tell(kind string, ev inspect.Event) { f.tellSome(kind, ev, true) }
+
+// tellSome is tell; all: also those who see everything.
+func (f *follows) tellSome(kind string, ev inspect.Event, all bool) {
 	data, err := json.Marshal(ev)
 	if err != nil {
 		return // it has no such field
 	}
 	for key, ring := range f.rings {
-		if key == "" || ev.Tenant == "" || ev.Tenant == key {
+		if key == "" && all || key != "" && (ev.Tenant == "" || ev.Tenant == key) {
 			ring.Add(kind, data)
 		}
+	}
+}
+
+// tellSeers is tell for those alone who see everything. mu is held.
+func (f *follows) tellSeers(kind string, ev inspect.Event) {
+	if ring := f.rings[""]; ring != nil {
+		data, _ := json.Marshal(ev) // it has no field that fails
+		ring.Add(kind, data)
 	}
 }
 
@@ -310,28 +322,36 @@ func (f *follows) tellFacts(now map[factKey]fact) {
 }
 
 // tellNames tells which names were published since the last time, and which are no longer: as many as the metadata
-// remembers. follows.mu is held.
+// remembers. A tenant of which that is too much misses some, and no other one does. follows.mu is held.
 func (l *look) tellNames() {
 	f := &l.follows
 	var list []fsm.NameChange
-	whole := false
+	var missed []string
+	all := false
 	l.meta.raft.View(func(s *fsm.State) {
 		same := s == f.names.state // else it came with a snapshot, or the node has joined another cluster
-		list, f.names.count, whole = s.NameChanges(f.names.count)
+		list, f.names.count, missed, all = s.NameChanges(f.names.count)
 		if f.names.state = s; !same {
-			list, whole = nil, false
+			list, missed, all = nil, nil, true
 		}
 	})
-	if !whole {
+	if all {
 		f.tell(changes.Missed, inspect.Event{})
 	}
+	for _, tenant := range missed {
+		f.tell(changes.Missed, inspect.Event{Tenant: tenant})
+	}
+	told := map[string]int{}
 	for _, c := range list {
 		ev := inspect.Event{Change: "unpublished", ID: c.ID.String(), Name: c.Name, Tenant: c.Tenant,
 			SizeBytes: c.SizeBytes, At: at(c.At)}
 		if c.Published {
 			ev.Change = "published"
 		}
-		f.tell(inspect.NameEvent, ev)
+		if told[c.Tenant]++; told[c.Tenant] == followNames+1 {
+			f.tellSeers(changes.Missed, inspect.Event{Tenant: c.Tenant})
+		}
+		f.tellSome(inspect.NameEvent, ev, told[c.Tenant] <= followNames)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"tendril/client"
+	"tendril/cluster/fsm"
 	"tendril/daemon/frontdoor"
 	"tendril/daemon/inspect"
 	"tendril/daemon/leases"
@@ -304,4 +305,67 @@ func TestEventsOfNewTenants(t *testing.T) {
 	put("second")
 	f.until("missed missed ", "object sealed second")
 	f.leave()
+}
+
+// TestPublishedNamesOfALoudTenant: a tenant that publishes more names at once than are remembered misses some of them;
+// another tenant misses nothing. When nobody follows any more, nothing of the metadata is kept for it.
+func TestPublishedNamesOfALoudTenant(t *testing.T) {
+	c := aConfig(t)
+	c.HTTP = "127.0.0.1:0"
+	d, stop := serve(t, c)
+	defer stop()
+	loud, _ := followed(t, d, pageKeyOf(t, d, pageKey{tenant: "loud"}), "")
+	other, _ := followed(t, d, pageKeyOf(t, d, pageKey{tenant: "other"}), "")
+	all, _ := followed(t, d, pageKeyOf(t, d, pageKey{tenant: "boss", all: true}), "")
+	publish := func(tenant, name string) {
+		_, err := d.propose(&fsm.Publish{Object: fsm.Object{ID: fsm.UUID(object.NewID()), Tenant: tenant, Name: name,
+			SizeBytes: 1, Replicas: []fsm.Replica{d.ownReplica()}}})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	d.follows.mu.Lock() // all of it in one look
+	publish("other", "first")
+	var publishing sync.WaitGroup
+	for i := range 64 {
+		publishing.Go(func() {
+			for k := range 18 {
+				publish("loud", fmt.Sprint(i, "-", k))
+			}
+		})
+	}
+	publishing.Wait()
+	publish("other", "last")
+	d.follows.mu.Unlock()
+	var got []string
+	for len(got) < 2 && !other.ended {
+		kind, ev := other.next()
+		if kind != "" {
+			got = append(got, fmt.Sprint(kind, " ", ev.Change, " ", ev.Name))
+		}
+	}
+	if want := []string{"name published first", "name published last"}; !slices.Equal(got, want) {
+		t.Errorf("another tenant hears %q, want %q", got, want)
+	}
+	all.until("missed missed ", "name published first", "name published last")
+	loud.until("missed missed ")
+	for _, f := range []*follower{loud, other, all} {
+		f.leave()
+	}
+	await.Until(t, "nobody follows", func() bool {
+		d.follows.mu.Lock()
+		defer d.follows.mu.Unlock()
+		d.follows.tell(inspect.NameEvent, inspect.Event{}) // a stream ends when it is written to
+		for _, ring := range d.follows.rings {
+			if ring.followers == 0 {
+				ring.since = time.Time{} // as after followKeep
+			}
+		}
+		return !d.follows.running
+	})
+	d.follows.mu.Lock()
+	defer d.follows.mu.Unlock()
+	if d.follows.names.state != nil || d.follows.facts != nil {
+		t.Error("a state of the metadata is kept, and nobody follows")
+	}
 }

@@ -799,7 +799,7 @@ func FuzzRestore(f *testing.F) {
 func TestNameChanges(t *testing.T) {
 	s := New()
 	for i := range maxNameChanges + 10 {
-		s.noteName(&Object{Name: fmt.Sprint(i)}, i%2 == 0)
+		s.noteName(&Object{Tenant: "t", Name: fmt.Sprint(i)}, i%2 == 0)
 	}
 	for _, x := range []struct {
 		from  uint64
@@ -807,14 +807,59 @@ func TestNameChanges(t *testing.T) {
 		whole bool
 	}{{0, maxNameChanges, false}, {9, maxNameChanges, false}, {10, maxNameChanges, true},
 		{maxNameChanges + 8, 2, true}, {maxNameChanges + 10, 0, true}, {maxNameChanges + 11, 0, false}} {
-		list, now, whole := s.NameChanges(x.from)
+		list, now, missed, all := s.NameChanges(x.from)
+		whole := !all && !slices.Contains(missed, "t")
 		if len(list) != x.n || now != maxNameChanges+10 || whole != x.whole {
-			t.Errorf("behind %d: %d of %d, %v", x.from, len(list), now, whole)
+			t.Errorf("behind %d: %d of %d, %v, %v", x.from, len(list), now, missed, all)
 		}
 		for i, c := range list {
 			if n := maxNameChanges + 10 - len(list) + i; c.Name != fmt.Sprint(n) || c.Published != (n%2 == 0) {
 				t.Fatalf("behind %d, number %d: %+v", x.from, i, c)
 			}
+		}
+	}
+}
+
+// TestNameChangesOfTenants: however many names a tenant publishes, no change of another one that has fewer is
+// forgotten; what is remembered stays bounded with any number of tenants, and nothing is forgotten in silence.
+func TestNameChangesOfTenants(t *testing.T) {
+	s := New()
+	s.noteName(&Object{Tenant: "quiet", Name: "before"}, true)
+	for i := range 3 * maxNameChanges {
+		s.noteName(&Object{Tenant: "loud", Name: fmt.Sprint(i)}, true)
+	}
+	s.noteName(&Object{Tenant: "quiet", Name: "after"}, true)
+	list, now, missed, all := s.NameChanges(0)
+	if all || !slices.Equal(missed, []string{"loud"}) || len(list) != maxNameChanges {
+		t.Errorf("%d changes, missed %q, all %v", len(list), missed, all)
+	}
+	if list[0].Name != "before" || list[len(list)-1].Name != "after" || now != 3*maxNameChanges+2 {
+		t.Errorf("from %+v to %+v, of %d", list[0], list[len(list)-1], now)
+	}
+	random := rand.New(rand.NewPCG(3, 4))
+	for range 50 {
+		s, many := New(), 1+random.IntN(2*maxNameChanges)
+		var names []NameChange // all, in order
+		for i := range 3 * maxNameChanges {
+			o := &Object{Tenant: fmt.Sprint(random.IntN(many)), Name: fmt.Sprint(i)}
+			s.noteName(o, true)
+			names = append(names, NameChange{Tenant: o.Tenant, Name: o.Name})
+		}
+		n := random.IntN(len(names))
+		list, _, missed, all := s.NameChanges(uint64(n))
+		if s.nameChanges.held != maxNameChanges || len(s.nameChanges.tenants) > maxNameChanges {
+			t.Fatalf("%d tenants: %d changes of %d are held", many, s.nameChanges.held, len(s.nameChanges.tenants))
+		}
+		for _, c := range names[n:] {
+			switch {
+			case len(list) > 0 && list[0].Name == c.Name:
+				list = list[1:]
+			case !all && !slices.Contains(missed, c.Tenant):
+				t.Fatalf("%d tenants, behind %d: %+v is forgotten, missed %q", many, n, c, missed)
+			}
+		}
+		if len(list) > 0 {
+			t.Fatalf("%d tenants, behind %d: %+v is out of order", many, n, list[0])
 		}
 	}
 }
