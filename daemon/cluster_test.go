@@ -280,6 +280,39 @@ func TestANewNodeStartsAgainElsewhere(t *testing.T) {
 	await.Until(t, "the node has entered", func() bool { return clusterInfo(t, b).Entered })
 }
 
+// TestJoinerWhoseOnlyMemberIsGone: a node that has joined, and whose only other member is gone before they have spoken,
+// says whom it knows and what to do about it; that way it comes into another cluster, with what it has.
+func TestJoinerWhoseOnlyMemberIsGone(t *testing.T) {
+	ns, ca, cb, cc := newNodes(t), aNode(t, "a"), aNode(t, "b"), aNode(t, "c")
+	a, c := ns.start(ca), ns.start(cc)
+	b := ns.startWith(cb, func(d *Daemon) {
+		d.at = func(step string) {
+			if step == "committed" {
+				ns.end(a)
+			}
+		}
+	})
+	putPublished(t, cb, "of-b")
+	result := join(t, ca, a, b)
+	for what, why := range map[string]string{"the join": result.Why, "the status": clusterInfo(t, b).Why} {
+		if result.Entered || !strings.Contains(why, "no other members than a ") ||
+			!strings.Contains(why, "tendril cluster leave --anyway") {
+			t.Errorf("%s says %q", what, why)
+		}
+	}
+	raw, err := b.LeaveCluster(wire.LeaveClusterRequest{Anyway: true})
+	var left LeaveStatus
+	if err == nil {
+		err = json.Unmarshal(raw, &left)
+	}
+	if err != nil || !left.Done || left.Result == nil || left.Result.Republished != 1 {
+		t.Fatalf("leave --anyway: %s, %v", raw, err)
+	}
+	if result := join(t, cc, c, b); !result.Entered || result.Republished != 1 {
+		t.Errorf("into another cluster: %+v", result)
+	}
+}
+
 // Either node may be started again, or both at once; what the cluster knows stays.
 func TestNodesOfAClusterStartAgain(t *testing.T) {
 	ns, ca, cb := newNodes(t), aNode(t, "a"), aNode(t, "b")

@@ -304,6 +304,9 @@ func (d *Daemon) enterNext(next *membership, left republish) MoveResult {
 			result.Republished, result.Conflicts, err = d.republish(next, left)
 		}
 	} else {
+		err = next.explainEntry(err)
+		why := err.Error()
+		next.refusal.Store(&why)
 		next.running.Go(func() { d.enterLate(next) })
 	}
 	if err != nil {

@@ -72,7 +72,7 @@ func (d *Daemon) leave(anyway bool) (LeaveStatus, error) {
 	if !now.others() && !d.wasRemoved(now) {
 		return LeaveStatus{Done: true, Told: true, Stuck: []Conflict{}}, nil
 	}
-	s, err := d.drainStep(now)
+	s, err := d.drainStep(now, anyway)
 	if err != nil && !anyway {
 		return s, err
 	}
@@ -129,12 +129,13 @@ func (d *Daemon) onlyHere(m *membership) (list []fsm.Object, nodes []fsm.Node) {
 	return list, nodes
 }
 
-// drainStep has other nodes take what this one alone has. It waits for none of them.
-func (d *Daemon) drainStep(m *membership) (s LeaveStatus, err error) {
+// drainStep has other nodes take what this one alone has. It waits for none of them; anyway: nor for a cluster that has
+// not answered before.
+func (d *Daemon) drainStep(m *membership, anyway bool) (s LeaveStatus, err error) {
 	s.Stuck = []Conflict{}
 	ctx, cancel := context.WithTimeout(d.ctx, proposeTime)
 	defer cancel()
-	if m.removed.Load() {
+	if m.removed.Load() || anyway && m.refusal.Load() != nil {
 		cancel() // nothing is waited for
 	}
 	if err := d.awaitEntry(ctx); err != nil {
@@ -244,17 +245,20 @@ func (d *Daemon) exportLeft(m *membership) (left republish) {
 	default:
 		left = d.exportEarlier(m)
 	}
-	noted, err := readRepublish(filepath.Join(d.cfg.StateDir, leavingFile))
-	if err != nil {
-		if !errors.Is(err, fs.ErrNotExist) {
-			d.log.WithError(err).Warn("what this node had published when it began to leave its cluster cannot be read")
+	// What it noted when it began to leave, and what it could not publish yet in the cluster that it joined.
+	for _, file := range []string{leavingFile, republishFile} {
+		noted, err := readRepublish(filepath.Join(d.cfg.StateDir, file))
+		if err != nil {
+			if !errors.Is(err, fs.ErrNotExist) {
+				d.log.WithError(err).WithField("file", file).Warn("what this node had published cannot be read")
+			}
+			continue
 		}
-		return left
-	}
-	left.Earlier = true
-	for _, o := range noted.Objects {
-		if !slices.ContainsFunc(left.Objects, func(x fsm.Object) bool { return x.ID == o.ID }) {
-			left.Objects = append(left.Objects, o)
+		left.Earlier = true
+		for _, o := range noted.Objects {
+			if !slices.ContainsFunc(left.Objects, func(x fsm.Object) bool { return x.ID == o.ID }) {
+				left.Objects = append(left.Objects, o)
+			}
 		}
 	}
 	return left

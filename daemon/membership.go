@@ -215,7 +215,8 @@ func (m *membership) void(leaf *x509.Certificate) bool {
 func (m *membership) others() bool {
 	there := false
 	m.raft.View(func(s *fsm.State) { there = s.Counts()["nodes"] > 1 })
-	return there || len(m.book.list()) > 1
+	other := func(e bookEntry) bool { return e.ID != m.node.String() } // the book of a node that has just joined has not itself
+	return there || slices.ContainsFunc(m.book.list(), other)
 }
 
 // touchTime is how long ago a follower may have heard from its leader to say that it knows what the cluster knows.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -157,6 +158,7 @@ func (d *Daemon) enterLate(m *membership) {
 		if m.ctx.Err() != nil {
 			return
 		}
+		err = m.explainEntry(err)
 		why := err.Error()
 		m.refusal.Store(&why)
 		m.removed.Store(errors.Is(err, errRemoved))
@@ -174,6 +176,30 @@ func (d *Daemon) enterLate(m *membership) {
 	if err := d.syncTenants(m); err != nil && m.ctx.Err() == nil {
 		d.log.WithError(err).Warn("cannot tell the cluster of this node's tenants")
 	}
+}
+
+// explainEntry adds the way out to why a node that has joined has not heard from its cluster: it knows those members
+// alone that the join named, and if they are gone for good nobody else tells it of others.
+func (m *membership) explainEntry(err error) error {
+	if !m.joining.Load() || !errors.Is(err, object.ErrTimeout) && !errors.Is(err, errNoAnswer) {
+		return err
+	}
+	var names []string
+	for _, e := range m.book.list() {
+		if e.ID != m.node.String() {
+			names = append(names, strings.TrimSpace(e.Name+" "+strings.Join(e.Addresses, " ")))
+		}
+	}
+	if len(names) == 0 {
+		return err
+	}
+	const most = 4
+	list := strings.Join(names[:min(len(names), most)], ", ")
+	if len(names) > most {
+		list += fmt.Sprintf(" and %d others", len(names)-most)
+	}
+	return fmt.Errorf("%w; since it joined this node has heard of no other members than %s: if none of them comes back: "+
+		"tendril cluster leave --anyway, then join again at a member that is there", err, list)
 }
 
 // entered notes that the cluster knows of this run of the node: if it was about to leave, it has not.
