@@ -86,6 +86,7 @@ type Daemon struct {
 	holds          chan struct{} // closed once the store is open and what is published here is followed
 	repairTime     atomic.Int64  // ns, for tests; 0 = repairAfter
 	voteTime       time.Duration // for tests; 0 = stableTime and goneTime
+	leaseHold      time.Duration // for tests; 0 = leaseHold
 	segmentBytes   int           // for tests; 0 = raftnode's
 	publishMost    fsm.Usage     // for tests; zero = fsm.MaxUsage
 	entryTime      time.Duration // for tests; 0 = the front door's
@@ -648,6 +649,7 @@ func (d *Daemon) openDoor() error {
 			d.joined.Go(d.endLeases)
 		}
 		d.joined.Go(d.tendLeases)
+		d.joined.Go(d.followCalls)
 	}
 	return err
 }

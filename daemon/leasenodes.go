@@ -46,11 +46,12 @@ const (
 type freeMark struct {
 	state       *fsm.State
 	ends, freed uint64
-	answering   int // nodes
+	answering   int    // nodes
+	called      uint64 // how often a node has said that it has devices for the lease
 }
 
-func (d *Daemon) freeNow(m *membership) freeMark {
-	x := freeMark{freed: d.leases.Freed(), answering: len(d.othersAnswering(m))}
+func (d *Daemon) freeNow(m *membership, id fsm.UUID) freeMark {
+	x := freeMark{freed: d.leases.Freed(), answering: len(d.othersAnswering(m)), called: d.wishes.calledFor(id)}
 	d.meta.raft.View(func(s *fsm.State) { x.state, x.ends = s, s.LeaseEnds() })
 	return x
 }
@@ -67,14 +68,21 @@ type round struct {
 type wishes struct {
 	mu     sync.Mutex             // a leaf
 	asked  map[fsm.UUID]time.Time // when last
+	calls  map[fsm.UUID]call      // of those in asked
 	asking map[fsm.UUID]bool      // a request is under way: one at a time for each
 	rounds map[fsm.UUID]round     // of those in asked that found too little
 	ending map[fsm.UUID]bool
 	more   chan struct{} // something is to end; capacity 1
 }
 
+// call is what nodes have said of a lease that waits.
+type call struct {
+	count uint64
+	woken chan struct{} // closed at the next one; nil: nobody waits for it
+}
+
 func newWishes() *wishes {
-	return &wishes{asked: map[fsm.UUID]time.Time{}, asking: map[fsm.UUID]bool{}, rounds: map[fsm.UUID]round{},
+	return &wishes{asked: map[fsm.UUID]time.Time{}, calls: map[fsm.UUID]call{}, asking: map[fsm.UUID]bool{}, rounds: map[fsm.UUID]round{},
 		ending: map[fsm.UUID]bool{}, more: make(chan struct{}, 1)}
 }
 
@@ -133,12 +141,63 @@ func (w *wishes) knows(id fsm.UUID) bool {
 	return asked || w.ending[id]
 }
 
+// call notes that a node has devices for a lease.
+func (w *wishes) call(id fsm.UUID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, asked := w.asked[id]; !asked {
+		return
+	}
+	x := w.calls[id]
+	if x.woken != nil {
+		close(x.woken)
+	}
+	w.calls[id] = call{count: x.count + 1}
+}
+
+// calledFor counts the calls for a lease.
+func (w *wishes) calledFor(id fsm.UUID) uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.calls[id].count
+}
+
+// worth gives what is closed when it is worth asking again for a lease: after a call that the last round was not
+// begun after. nil: nobody waits for it.
+func (w *wishes) worth(id fsm.UUID) <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, asked := w.asked[id]; !asked {
+		return nil
+	}
+	x := w.calls[id]
+	if x.count != w.rounds[id].mark.called {
+		over := make(chan struct{})
+		close(over)
+		return over
+	}
+	if x.woken == nil {
+		x.woken = make(chan struct{})
+		w.calls[id] = x
+	}
+	return x.woken
+}
+
+// forget forgets what is known of a lease that nobody waits for any more. mu is held.
+func (w *wishes) forget(id fsm.UUID) {
+	if x := w.calls[id]; x.woken != nil {
+		close(x.woken)
+	}
+	delete(w.asked, id)
+	delete(w.rounds, id)
+	delete(w.calls, id)
+}
+
 // done says that nobody waits for it any more; end: its record is to go.
 func (w *wishes) done(id fsm.UUID, end bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.asked, id)
-	delete(w.rounds, id)
+	w.forget(id)
 	if end {
 		w.ending[id] = true
 		w.look()
@@ -159,8 +218,7 @@ func (w *wishes) due() []fsm.UUID {
 	defer w.mu.Unlock()
 	for id, at := range w.asked {
 		if !w.asking[id] && time.Since(at) > leases.Patience {
-			delete(w.asked, id)
-			delete(w.rounds, id)
+			w.forget(id)
 			w.ending[id] = true
 		}
 	}
@@ -191,7 +249,7 @@ func (d *Daemon) leaseOver(p frontdoor.Peer, o *clwire.SessionOptions) (*leases.
 	if err != nil {
 		return nil, fmt.Errorf("a lease over nodes: %w; leases of this node alone (without --nodes) need no other node", err)
 	}
-	wait, mark := o.Lease.Ticket != "", d.freeNow(m)
+	wait, mark := o.Lease.Ticket != "", d.freeNow(m, rec.ID)
 	if err := d.wishes.rests(rec.ID, mark); err != nil {
 		return nil, err
 	}
@@ -487,6 +545,52 @@ func (d *Daemon) tendLeases() {
 		d.endRecords()
 		if now = d.reigns(now); !now.since.IsZero() && time.Since(now.since) > silentAfter*pulseEvery {
 			d.endLeasesOfSilent()
+		}
+	}
+}
+
+// DevicesFree implements frontdoor.Nodes.
+func (d *Daemon) DevicesFree(lease object.ID) { d.wishes.call(fsm.UUID(lease)) }
+
+// maxCalls is how many leases' nodes are told at once that there are devices.
+const maxCalls = 64
+
+// followCalls tells the nodes of leases that wait when there are devices for them here. A node that cannot be told asks
+// again by itself, if later. It ends with d.ctx.
+func (d *Daemon) followCalls() {
+	for {
+		select {
+		case <-d.ctx.Done():
+			return
+		case <-d.leases.Called():
+		}
+		ids := d.leases.Calls()
+		for len(ids) > 0 {
+			n := min(len(ids), maxCalls)
+			var telling sync.WaitGroup
+			for _, text := range ids[:n] {
+				telling.Go(func() { d.tellFree(text) })
+			}
+			telling.Wait()
+			ids = ids[n:]
+		}
+	}
+}
+
+// tellFree tells the node of one.
+func (d *Daemon) tellFree(text string) {
+	id, err := parseUUID(text)
+	rec, there := d.leaseRecord(id)
+	switch {
+	case err != nil || !there || rec.Granted:
+	case rec.Node == d.meta.node:
+		d.wishes.call(id)
+	default:
+		m := d.meta.now.Load()
+		ctx, cancel := context.WithTimeout(m.ctx, leaseAskTime)
+		defer cancel()
+		if _, err := m.links.ask(ctx, rec.Node, wire.DevicesFree, &wire.IDMessage{ID: object.ID(id)}); err != nil {
+			d.log.WithError(err).WithField("lease", id).Debug("a lease's node cannot be told that there are devices for it")
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"tendril/client"
 	"tendril/cluster/fsm"
+	"tendril/daemon/frontdoor"
 	"tendril/daemon/leases"
 	"tendril/daemon/workers"
 	"tendril/forwarding/clwire"
@@ -463,7 +464,7 @@ func TestBadLeases(t *testing.T) {
 // A lease that waits does not ask the other nodes each time that its program asks; its place is kept all the same.
 func TestWaitingAsksFewNodes(t *testing.T) {
 	w := newNetwork(t)
-	w.devices = 1
+	w.devices, w.leaseHold = 1, 1
 	var questions atomic.Int64
 	w.at = func(node int, step string) {
 		if node == 1 && step == "is asked for devices" {
@@ -506,4 +507,63 @@ func TestWaitingAsksFewNodes(t *testing.T) {
 		}
 		return err == nil
 	})
+}
+
+// TestFreeDevicesAreToldOf: a node whose devices become free tells the node of the program that waits for them, whoever
+// had them; a request that waits is answered then, and not when it asks the next time.
+func TestFreeDevicesAreToldOf(t *testing.T) {
+	w := newNetwork(t)
+	w.devices, w.leaseHold = 1, time.Hour
+	x := w.cluster(3)
+	answered(t, x)
+	a, b := x.all[0], x.all[1]
+	var others []*lessee
+	for _, d := range x.all {
+		l, err := leaseAt(t, d, clwire.LeaseOptions{Count: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.close()
+		others = append(others, l)
+	}
+	ann := clwire.LeaseOptions{Nodes: true, Count: 1, Ticket: "ann"}
+	granted := make(chan error, 1)
+	go func() {
+		l, err := leaseAt(t, a, ann)
+		if err == nil {
+			l.close()
+		}
+		granted <- err
+	}()
+	id := wishID(frontdoor.Peer{Tenant: x.conns[0].Daemon().Tenant}, &ann)
+	await.Until(t, "ann waits in the other node's line", func() bool {
+		all, _ := b.leases.Parts()
+		return slices.Contains(all, id.String())
+	})
+	told := make(chan struct{})
+	a.wishes.mu.Lock()
+	a.wishes.calls[id] = call{woken: told} // whoever is told
+	a.wishes.mu.Unlock()
+	others[1].close()
+	select {
+	case <-told:
+	case <-time.After(time.Minute):
+		t.Error("the other node's device is free, and nobody was told")
+	}
+	if err := <-granted; err != nil {
+		t.Errorf("ann: %v", err)
+	}
+	bob := clwire.LeaseOptions{Count: 1, Ticket: "bob"} // of one node alone
+	go func() {
+		l, err := leaseAt(t, x.all[2], bob)
+		if err == nil {
+			l.close()
+		}
+		granted <- err
+	}()
+	await.Until(t, "bob waits", func() bool { return len(x.all[2].leases.List()) == 2 })
+	others[2].close()
+	if err := <-granted; err != nil {
+		t.Errorf("bob: %v", err)
+	}
 }

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -39,8 +40,48 @@ func checkLease(l *clwire.LeaseOptions) error {
 	return nil
 }
 
-// lease gives a session that asks for one its lease, and nil to others.
+// Times of a session's request that waits for a lease.
+const (
+	leaseHold  = time.Second           // after which it is told to ask again: its process may be gone
+	leaseAgain = 10 * time.Millisecond // at least between two attempts, whatever happens
+)
+
+// lease gives a session that asks for one its lease, and nil to others. Who waits is answered as soon as it has its
+// devices, or after a while that it has to ask again.
 func (d *Daemon) lease(p frontdoor.Peer, o *clwire.SessionOptions, all []*workers.Platform) (*leases.Lease, error) {
+	l, err := d.leaseNow(p, o, all)
+	if err == nil || o.Lease.Ticket == "" || !errors.Is(err, object.ErrBusy) {
+		return l, err
+	}
+	late := time.NewTimer(orDefault(d.leaseHold, leaseHold))
+	defer late.Stop()
+	for errors.Is(err, object.ErrBusy) {
+		look := time.NewTimer(leastRound) // a node that has come asks nobody
+		select {
+		case <-d.leaseWorth(p, o.Lease):
+		case <-look.C:
+		case <-late.C:
+			return nil, err
+		case <-d.ctx.Done():
+			return nil, err
+		}
+		look.Stop()
+		d.rest(leaseAgain)
+		l, err = d.leaseNow(p, o, all)
+	}
+	return l, err
+}
+
+// leaseWorth gives what is closed when it is worth asking again.
+func (d *Daemon) leaseWorth(p frontdoor.Peer, o *clwire.LeaseOptions) <-chan struct{} {
+	if o.Nodes && d.meta.now.Load().others() {
+		return d.wishes.worth(wishID(p, o))
+	}
+	return d.leases.Worth(o.Ticket, p.Tenant)
+}
+
+// leaseNow is lease without waiting.
+func (d *Daemon) leaseNow(p frontdoor.Peer, o *clwire.SessionOptions, all []*workers.Platform) (*leases.Lease, error) {
 	switch {
 	case o.Lease == nil:
 		return nil, nil

@@ -24,6 +24,7 @@ type network struct {
 	clock    func(node int) func() time.Time
 
 	segmentBytes int
+	leaseHold    time.Duration
 
 	mu      sync.Mutex
 	nodes   map[string]int // by address
@@ -68,7 +69,7 @@ func (w *network) node(x *clusterOf, i int) {
 	w.mu.Unlock()
 	d := x.ns.startWith(c, func(d *Daemon) {
 		d.dialNode, d.voteTime = w.dial(i), w.voteTime
-		d.segmentBytes = w.segmentBytes
+		d.segmentBytes, d.leaseHold = w.segmentBytes, w.leaseHold
 		if w.clock != nil {
 			d.clock = w.clock(i)
 		}

@@ -162,6 +162,9 @@ type Nodes interface {
 	TakeDevices(m wire.TakeDevicesRequest) (wire.TakeDevicesReply, error)
 	// KeepDevices takes what is not named from it again. It waits for nobody.
 	KeepDevices(m wire.KeepDevicesRequest) error
+	// DevicesFree says that another node has devices now for a lease that a program of this node waits for. It waits
+	// for nobody.
+	DevicesFree(lease object.ID)
 	// Leases lists the cluster's leases as p may see them, or to another node this one's, as JSON.
 	Leases(p Peer) ([]byte, error)
 	// EndLease ends a lease that p may end. It may take seconds.

@@ -111,6 +111,13 @@ func (c *connection) keepDevices(f *ipc.Frame, m wire.KeepDevicesRequest) error 
 	return c.forNodes(f, 0, func(nodes Nodes) (ipc.Payload, error) { return nil, nodes.KeepDevices(m) })
 }
 
+func (c *connection) devicesFree(f *ipc.Frame, m wire.IDMessage) error {
+	return c.forNodes(f, 0, func(nodes Nodes) (ipc.Payload, error) {
+		nodes.DevicesFree(m.ID)
+		return nil, nil
+	})
+}
+
 func (c *connection) leases(f *ipc.Frame, _ none) error {
 	return c.forNodes(f, 0, func(nodes Nodes) (ipc.Payload, error) { return longOf(nodes.Leases(c.peerNow())) })
 }

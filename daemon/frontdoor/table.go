@@ -171,8 +171,9 @@ var rows = map[wire.Type]row{
 		handle: on((*connection).takeDevices)},
 	wire.KeepDevices: {node: true, maxPayload: idBytes + 2 + wire.MaxTakenDevices*(2+256),
 		handle: on((*connection).keepDevices)},
-	wire.Leases:   {maxPayload: 0, handle: on((*connection).leases)},
-	wire.EndLease: {maxPayload: stringMax, handle: on((*connection).endLease)},
+	wire.DevicesFree: {node: true, maxPayload: idBytes, handle: on((*connection).devicesFree)},
+	wire.Leases:      {maxPayload: 0, handle: on((*connection).leases)},
+	wire.EndLease:    {maxPayload: stringMax, handle: on((*connection).endLease)},
 
 	wire.CertificatePage: {pages: true, admin: true, slow: true, maxPayload: stringMax + pageMax,
 		handle: pages((*connection).certificatePage)},

@@ -85,6 +85,7 @@ type Table struct {
 	leases []*Lease
 	shared map[uint64]*share // by session
 	line   []*waiter
+	calls  calls
 }
 
 // share is what a session without a lease uses.
@@ -96,11 +97,12 @@ type share struct {
 type waiter struct {
 	Request
 	since, asked time.Time
+	woken        chan struct{} // closed when it is worth asking again; nil: nobody waits for that
 }
 
 // New makes an empty table whose leases last as long as longest, at most; 0: no bound. now is time.Now.
 func New(longest time.Duration, now func() time.Time) *Table {
-	return &Table{now: now, longest: longest, shared: map[uint64]*share{}}
+	return &Table{now: now, longest: longest, shared: map[uint64]*share{}, calls: calls{more: make(chan struct{}, 1)}}
 }
 
 // heldLocked counts the devices that a tenant has.
@@ -204,7 +206,7 @@ func (t *Table) waitLocked(r Request, place int) error {
 		return fmt.Errorf("%w: tenant %s waits for %d leases already, which is the limit", object.ErrLimit,
 			r.Tenant, waits)
 	}
-	t.line = slices.Insert(t.line, place, &waiter{r, now, now})
+	t.line = slices.Insert(t.line, place, &waiter{Request: r, since: now, asked: now})
 	return nil
 }
 
@@ -281,7 +283,7 @@ func (t *Table) dropLocked(l *Lease) bool {
 		return false
 	}
 	t.leases = slices.DeleteFunc(t.leases, func(x *Lease) bool { return x == l })
-	t.freed++
+	t.freedLocked()
 	return true
 }
 
@@ -326,7 +328,7 @@ func (t *Table) Leave(session uint64) {
 	defer t.mu.Unlock()
 	if t.shared[session] != nil {
 		delete(t.shared, session)
-		t.freed++
+		t.freedLocked()
 	}
 }
 
@@ -359,8 +361,15 @@ func (t *Table) forgetLocked() {
 // leaveLocked takes some out of the line.
 func (t *Table) leaveLocked(gone func(*waiter) bool) {
 	before := len(t.line)
-	if t.line = slices.DeleteFunc(t.line, gone); len(t.line) < before {
-		t.freed++
+	t.line = slices.DeleteFunc(t.line, func(w *waiter) bool {
+		is := gone(w)
+		if is {
+			w.wake() // whoever asks for it begins anew
+		}
+		return is
+	})
+	if len(t.line) < before {
+		t.freedLocked()
 	}
 }
 

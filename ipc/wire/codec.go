@@ -2304,6 +2304,7 @@ var typeNames = map[Type]string{
 	KeepDevices:        "KeepDevices",
 	Leases:             "Leases",
 	EndLease:           "EndLease",
+	DevicesFree:        "DevicesFree",
 	CertificatePage:    "CertificatePage",
 	RevokeCertificates: "RevokeCertificates",
 	TenantPage:         "TenantPage",

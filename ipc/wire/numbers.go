@@ -120,6 +120,7 @@ const (
 	KeepDevices      Type = 192 // 16 bytes lease, u16 × (str16 key) devices
 	Leases           Type = 193
 	EndLease         Type = 194 // str16 name
+	DevicesFree      Type = 195 // 16 bytes id
 
 	CertificatePage    Type = 200 // str16 prefix, u32 limit, str16 cursor → str16 next, bytes32 items
 	RevokeCertificates Type = 201 // 16 bytes serial, str16 tenant node reason

@@ -110,7 +110,7 @@ type GetReply struct {
 
 // IDMessage is the payload of Release and Abort.
 //
-//wire:payload Release Abort Filled re Upload PublishSegment Compose
+//wire:payload Release Abort Filled DevicesFree re Upload PublishSegment Compose
 type IDMessage struct{ ID object.ID }
 
 // NameMessage is the payload of Delete, Stat and Unpublish: by name where ID is zero.

@@ -15,7 +15,8 @@ import (
 	"tendril/store/object"
 )
 
-// leasePoll is how often a program that waits for a lease asks again. Its place in the line is kept far longer.
+// leasePoll is how often a program that waits for a lease asks again, where the daemon does not keep the question until
+// there is something new. Its place in the line is kept far longer.
 const leasePoll = 500 * time.Millisecond
 
 // Parse reads what TENDRIL_LEASE takes: a number of devices, "all", "node" for all of one node, or "token:" and
@@ -53,7 +54,8 @@ func Open(open func(options []byte) (snapshot []byte, err error), o clwire.Sessi
 	if err != nil {
 		return nil, err
 	}
-	for until, said := time.Now().Add(patience), false; ; time.Sleep(leasePoll) {
+	for until, said := time.Now().Add(patience), false; ; {
+		began := time.Now()
 		raw, err := open(options)
 		switch {
 		case err == nil:
@@ -64,6 +66,7 @@ func Open(open func(options []byte) (snapshot []byte, err error), o clwire.Sessi
 			said = true
 			say(fmt.Sprintf("tendril: waiting for a lease: %v", err))
 		}
+		time.Sleep(leasePoll - time.Since(began))
 	}
 }
 
