@@ -83,6 +83,7 @@ type Daemon struct {
 	anyway         bool // what is missing of the state directory is made again
 	published      publications
 	replicas       replicas
+	refusals       refusals
 	holds          chan struct{} // closed once the store is open and what is published here is followed
 	repairTime     atomic.Int64  // ns, for tests; 0 = repairAfter
 	voteTime       time.Duration // for tests; 0 = stableTime and goneTime

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -365,12 +366,77 @@ func (d *Daemon) Replicate(ctx context.Context, tenant string, m wire.ReplicateR
 			return nil, err
 		}
 	}
-	s := d.replicateStatus(tenant, id, done)
+	var refused map[fsm.UUID]error
+	if m.Wanted > 0 && !m.Move && m.To == "" {
+		refused = d.askMissing(ctx, tenant, id)
+	}
+	s := d.replicateStatus(tenant, id, done, refused)
 	s.To, s.From = to, m.From
 	if i := slices.IndexFunc(nodes, func(n fsm.Node) bool { return n.ID == from.Node }); i >= 0 {
 		s.From = nodes[i].Name
 	}
 	return json.Marshal(s)
+}
+
+// refusals are what nodes said lately that were asked for replicas by who waits for them. The lock is a leaf.
+type refusals struct {
+	mu  sync.Mutex
+	all map[takeKey]nodeRefusal
+}
+
+type nodeRefusal struct {
+	at  time.Time
+	err error // nil: it takes one
+}
+
+// Bounds of them.
+const (
+	refusalAge  = time.Second // for which an answer counts
+	maxRefusals = 1024
+)
+
+// of gives what a node said, and asks it where that is old.
+func (r *refusals) of(key takeKey, ask func() error) error {
+	r.mu.Lock()
+	x, known := r.all[key]
+	r.mu.Unlock()
+	if known && time.Since(x.at) < refusalAge {
+		return x.err
+	}
+	x = nodeRefusal{time.Now(), ask()}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.all) >= maxRefusals || r.all == nil {
+		r.all = map[takeKey]nodeRefusal{}
+	}
+	r.all[key] = x
+	return x.err
+}
+
+// askMissing asks nodes for the replicas that are missing, as the leader does, and gives why some cannot take one:
+// placement does not know what a tenant has there, and who waits for a replica would wait for ever.
+func (d *Daemon) askMissing(ctx context.Context, tenant string, id object.ID) map[fsm.UUID]error {
+	o, nodes, ok := d.publishedAs(tenant, id)
+	known := d.placeable(nodes)
+	missing, refused := int(o.Wanted), map[fsm.UUID]error{}
+	for i, n := range nodes {
+		if known[i].Away == "" && slices.Contains(o.Replicas, fsm.Replica{Node: n.ID, Incarnation: n.Incarnation}) {
+			missing--
+		}
+	}
+	for _, c := range placement.Targets(placed(o), known, placement.Policy{}) {
+		if !ok || !c.OK || missing <= 0 {
+			break
+		}
+		n := nodes[slices.IndexFunc(nodes, func(n fsm.Node) bool { return n.ID == c.Node })]
+		err := d.refusals.of(takeKey{o.ID, n.ID}, func() error { return d.askToTake(ctx, n, &o) })
+		if err == nil || errors.Is(err, object.ErrBusy) || errors.Is(err, object.ErrTimeout) { // it may yet
+			missing--
+			continue
+		}
+		refused[n.ID] = err
+	}
+	return refused
 }
 
 // placeAt has a node take a replica and, where it is to be moved, another one give up its own after that. It says
@@ -380,15 +446,17 @@ func (d *Daemon) placeAt(ctx context.Context, m wire.ReplicateRequest, o fsm.Obj
 	if m.Move && from.Node.IsZero() { // it was moved already
 		return true, m.To, nil
 	}
-	to, err := d.movedTo(m, o, nodes, from)
+	targets, err := d.movedTo(m, o, nodes, from)
 	if err != nil {
 		return false, "", err
 	}
+	to := targets[0]
 	switch {
 	case to.ID == from.Node:
 		return true, to.Name, nil
 	case !slices.Contains(o.Replicas, fsm.Replica{Node: to.ID, Incarnation: to.Incarnation}):
-		return false, to.Name, d.askToTake(ctx, to, &o)
+		to, err := d.askFirst(ctx, targets, &o)
+		return false, to.Name, err
 	case m.Move:
 		if err := d.canSpare(o, nodes, from); err != nil {
 			return false, to.Name, err
@@ -449,26 +517,51 @@ func (d *Daemon) movedFrom(m wire.ReplicateRequest, o fsm.Object, nodes []fsm.No
 	return r, err
 }
 
-// movedTo gives the node that is to have a replica.
-func (d *Daemon) movedTo(m wire.ReplicateRequest, o fsm.Object, nodes []fsm.Node, from fsm.Replica) (fsm.Node, error) {
+// maxTargets is how many nodes are asked for one replica before somebody is told that none takes it.
+const maxTargets = 8
+
+// askFirst asks nodes, the best first, until one begins to take a replica, or is at it. Placement does not know whether
+// the tenant has room there, nor why a node could not take the object a moment ago.
+func (d *Daemon) askFirst(ctx context.Context, targets []fsm.Node, o *fsm.Object) (fsm.Node, error) {
+	var faults []error
+	for _, n := range targets[:min(len(targets), maxTargets)] {
+		err := d.askToTake(ctx, n, o)
+		if err == nil {
+			return n, nil
+		}
+		faults = append(faults, fmt.Errorf("node %s: %w", n.Name, err))
+	}
+	slices.SortStableFunc(faults, func(a, b error) int { // what may pass counts
+		return btoi(errors.Is(b, object.ErrBusy)) - btoi(errors.Is(a, object.ErrBusy))
+	})
+	return targets[0], errors.Join(faults...)
+}
+
+// movedTo gives the nodes that may have a replica, the best first: one that has it already alone.
+func (d *Daemon) movedTo(m wire.ReplicateRequest, o fsm.Object, nodes []fsm.Node,
+	from fsm.Replica) (targets []fsm.Node, err error) {
 	if m.To != "" {
-		return nodeNamed(nodes, m.To)
+		n, err := nodeNamed(nodes, m.To)
+		return []fsm.Node{n}, err
 	}
 	if len(o.Replicas) > max(1, int(o.Wanted)) { // enough without that one, or one that came for this
 		for _, n := range nodes {
 			if n.ID != from.Node && slices.Contains(o.Replicas, fsm.Replica{Node: n.ID, Incarnation: n.Incarnation}) {
-				return n, nil
+				return []fsm.Node{n}, nil
 			}
 		}
 	}
 	list := placement.Targets(placed(o), d.placeable(nodes), placement.Policy{})
 	for _, c := range list {
 		if c.OK {
-			return nodes[slices.IndexFunc(nodes, func(n fsm.Node) bool { return n.ID == c.Node })], nil
+			targets = append(targets, nodes[slices.IndexFunc(nodes, func(n fsm.Node) bool { return n.ID == c.Node })])
 		}
 	}
+	if len(targets) > 0 {
+		return targets, nil
+	}
 	list = slices.DeleteFunc(list, func(c placement.Choice) bool { return c.Node == from.Node })
-	return fsm.Node{}, noTarget(o.Name, list)
+	return nil, noTarget(o.Name, list)
 }
 
 // noTarget says why no node can take a replica. Only where a node has too little room, the store is full.
@@ -493,7 +586,8 @@ func whyNot(list []placement.Choice) string {
 	return strings.Join(all, "; ")
 }
 
-func (d *Daemon) replicateStatus(tenant string, id object.ID, moved bool) ReplicateStatus {
+// replicateStatus describes how far a published object's replicas are. refused are nodes that cannot take one, and why.
+func (d *Daemon) replicateStatus(tenant string, id object.ID, moved bool, refused map[fsm.UUID]error) ReplicateStatus {
 	o, nodes, _ := d.publishedAs(tenant, id)
 	x := ReplicateStatus{ID: id, Name: o.Name, SizeBytes: o.SizeBytes, Wanted: max(1, int(o.Wanted)), Nodes: []string{}}
 	known := d.placeable(nodes)
@@ -507,8 +601,11 @@ func (d *Daemon) replicateStatus(tenant string, id object.ID, moved bool) Replic
 	}
 	targets := placement.Targets(placed(o), known, placement.Policy{})
 	x.Possible = x.Have
-	for _, c := range targets {
-		if c.OK {
+	for i := range targets {
+		if err := refused[targets[i].Node]; err != nil && targets[i].OK {
+			targets[i].OK, targets[i].Why = false, err.Error()
+		}
+		if targets[i].OK {
 			x.Possible++
 		}
 	}
