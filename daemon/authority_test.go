@@ -59,8 +59,15 @@ func TestAuthorityIsRotated(t *testing.T) {
 		t.Errorf("an end without a beginning: %v", err)
 	}
 
+	if r := clusterInfo(t, b).Rotation; r != nil {
+		t.Errorf("a rotation that nobody began: %+v", r)
+	}
 	if _, err := rotate(t, x.conns[1], false, false); err != nil {
 		t.Fatal(err)
+	}
+	if r := clusterInfo(t, b).Rotation; r == nil || len(r.Followed)+len(r.Waiting) != 3 || r.Authority == r.Before ||
+		(r.Step == "nodes") != (len(r.Waiting) > 0) {
+		t.Errorf("a rotation that has begun: %+v", r)
 	}
 	await.Until(t, "all nodes have followed", func() bool {
 		s, err := rotate(t, x.conns[2], false, false)
@@ -71,6 +78,10 @@ func TestAuthorityIsRotated(t *testing.T) {
 			t.Errorf("node %d has a certificate of the old authority", i)
 		}
 	}
+	await.Until(t, "the status says that clients are missing", func() bool {
+		r := clusterInfo(t, b).Rotation
+		return r.Step == "clients" && r.Clients == 2 && len(r.Followed) == 3 && len(r.Waiting) == 0
+	})
 	if _, err := runs.Devices(); err != nil {
 		t.Errorf("who is connected: %v", err)
 	}
@@ -106,6 +117,9 @@ func TestAuthorityIsRotated(t *testing.T) {
 	if s, err = rotate(t, x.conns[0], false, false); err != nil || len(s.Clients) > 0 {
 		t.Errorf("who has not followed: %+v, %v", s, err)
 	}
+	await.Until(t, "the status says that nothing is missing", func() bool {
+		return clusterInfo(t, b).Rotation.Step == "finish"
+	})
 	x.ns.end(x.all[2]) // a node that has followed may be away at the end
 	if s, err = rotate(t, x.conns[0], true, false); err != nil || !s.Finished {
 		t.Fatalf("the end: %+v, %v", s, err)
@@ -113,6 +127,9 @@ func TestAuthorityIsRotated(t *testing.T) {
 	await.Until(t, "the old authority is believed no more", func() bool {
 		return a.verifier().Before == nil && b.verifier().Before == nil
 	})
+	if r := clusterInfo(t, b).Rotation; r != nil {
+		t.Errorf("a rotation that is finished: %+v", r)
+	}
 	if _, err := runs.Devices(); err != nil {
 		t.Errorf("who is connected: %v", err)
 	}

@@ -122,10 +122,13 @@ func (d *Daemon) mayJoin(m wire.JoinRequest) error {
 	case token.Role != fsm.RoleNode:
 		return fmt.Errorf("%w: this token is for clients (tendril login): make one with: tendril token create --role node",
 			object.ErrPermission)
-	case m.Lowest > fsm.Level || m.Highest < fsm.Level:
-		return fmt.Errorf("%w: the cluster runs release %s, whose metadata is of level %d; the node runs %.60q, which reads "+
-			"%d to %d: install the same release", object.ErrVersion, d.build.Version, fsm.Level, m.Version, m.Lowest,
-			m.Highest)
+	case m.Highest < fsm.Level:
+		return fmt.Errorf("%w: the node's release, %.60q, is older than the cluster's, %s, and knows its metadata up to level "+
+			"%d of %d: install release %[3]s on the node", object.ErrVersion, m.Version, d.build.Version, m.Highest, fsm.Level)
+	case m.Lowest > fsm.Level:
+		return fmt.Errorf("%w: the node's release, %.60q, is newer than the cluster's, %s, and knows its metadata from level "+
+			"%d on, where the cluster has %d: upgrade the cluster's nodes first, or install release %[3]s on the node",
+			object.ErrVersion, m.Version, d.build.Version, m.Lowest, fsm.Level)
 	case err != nil || m.Name == "" || m.Node.IsZero():
 		return fmt.Errorf("%w: a node %q with id %s: %w", object.ErrInvalid, m.Name, m.Node,
 			errors.Join(err, errors.New("want both")))
@@ -164,6 +167,9 @@ func (d *Daemon) Propose(p frontdoor.Peer, command []byte) (wire.ProposeReply, e
 	result, index, err := m.proposeHere(ctx, command)
 	if leader, is := elsewhere(err); is {
 		return wire.ProposeReply{Leader: object.ID(leader)}, nil
+	}
+	if errors.Is(err, object.ErrVersion) { // the node that is told may be the newer one
+		err = fmt.Errorf("node %s (release %s): %w", d.identity.Name, d.build.Version, err)
 	}
 	return wire.ProposeReply{Code: result.Code, Text: result.Text, Epoch: result.Epoch, Index: index}, err
 }
@@ -538,6 +544,47 @@ type ClusterInfo struct {
 	Why       string        `json:"why,omitempty"` // it does not, or the node was removed from the cluster
 	Fault     string        `json:"fault,omitempty"`
 	Nodes     []ClusterNode `json:"nodes"`
+
+	SnapshotFault string           `json:"snapshot_fault,omitempty"` // why this node's log keeps growing
+	Rotation      *ClusterRotation `json:"rotation,omitempty"`       // of the authority; nil: none is under way
+}
+
+// ClusterRotation says how far a rotation of the authority is, as this node knows.
+type ClusterRotation struct {
+	Step      string   `json:"step"`      // what is missing: nodes, clients, or finish
+	Authority string   `json:"authority"` // the new one's fingerprint
+	Before    string   `json:"before"`
+	Followed  []string `json:"followed"` // nodes that sign with the new one
+	Waiting   []string `json:"waiting"`  // nodes that do not yet
+	Clients   int      `json:"clients"`  // that have good certificates of the old one alone
+}
+
+// rotationIn gives the rotation that is under way, if one is.
+func rotationIn(s *fsm.State, now int64) *ClusterRotation {
+	p, _ := s.Policy(authorityPolicy)
+	var last pki.Succession
+	if json.Unmarshal(p.Value, &last) != nil || last.Finished { // none: an error; a look at every certificate costs
+		return nil
+	}
+	x, err := successionIn(s, now)
+	if err != nil {
+		return nil
+	}
+	status := x.status()
+	r := &ClusterRotation{Step: "finish", Authority: status.Authority, Before: status.Before, Followed: []string{},
+		Waiting: status.Waiting, Clients: len(x.clients)}
+	switch {
+	case len(x.waiting) > 0:
+		r.Step = "nodes"
+	case len(x.clients) > 0:
+		r.Step = "clients"
+	}
+	for _, n := range s.Nodes() {
+		if !slices.Contains(x.waiting, n.Name) {
+			r.Followed = append(r.Followed, n.Name)
+		}
+	}
+	return r
 }
 
 // ClusterStatus implements frontdoor.Nodes.
@@ -547,7 +594,7 @@ func (d *Daemon) ClusterStatus() ([]byte, error) {
 	x := ClusterInfo{Node: d.meta.node.String(), Name: d.identity.Name,
 		Authority: pki.FingerprintOf(m.authority.Load().Certificate()).String(), State: strings.ToLower(st.State),
 		Leader: st.Leader, Term: st.Term, Applied: st.AppliedIndex, Commit: st.CommitIndex, Fault: st.Fault,
-		Nodes: []ClusterNode{}}
+		SnapshotFault: st.SnapshotFault, Nodes: []ClusterNode{}}
 	select {
 	case <-m.registered:
 		x.Entered = true
@@ -557,6 +604,7 @@ func (d *Daemon) ClusterStatus() ([]byte, error) {
 		}
 	}
 	m.raft.View(func(s *fsm.State) {
+		x.Rotation = rotationIn(s, max(s.Now(), d.clock().UnixNano()))
 		devices := map[fsm.UUID][]string{}
 		for _, dev := range s.Devices() {
 			devices[dev.Node] = append(devices[dev.Node], dev.Name)

@@ -118,8 +118,12 @@ func (d *Daemon) fallbacks() []clwire.Fallback {
 		list = append(list, clwire.Fallback{What: "devices that the daemon's environment hides",
 			Why: v + ": drivers show workers no other devices; start the daemon without it, or with another value"})
 	}
-	if fault := d.meta.raft.Status().Fault; fault != "" {
-		list = append(list, clwire.Fallback{What: "changes to the cluster's metadata", Why: fault})
+	meta := d.meta.raft.Status()
+	if meta.Fault != "" {
+		list = append(list, clwire.Fallback{What: "changes to the cluster's metadata", Why: meta.Fault})
+	}
+	if meta.SnapshotFault != "" {
+		list = append(list, clwire.Fallback{What: "snapshots of the cluster's metadata", Why: meta.SnapshotFault})
 	}
 	slices.SortStableFunc(list, func(a, b clwire.Fallback) int { return strings.Compare(a.What, b.What) })
 	return list

@@ -183,6 +183,9 @@ func (c *connection) check(f *ipc.Frame, row row, known bool) error {
 // run calls the handler as its row asks.
 func (c *connection) run(f *ipc.Frame, row row, known bool) error {
 	switch {
+	case !known && c.peer.Role == pki.Node:
+		return fmt.Errorf("%w: this node does not know %v: its release is older than the node that asks has: install the same "+
+			"release on both", object.ErrUnsupported, f.Type)
 	case !known:
 		return fmt.Errorf("%w: this daemon does not know %v: is it older than its client?",
 			object.ErrUnsupported, f.Type)

@@ -137,6 +137,12 @@ func (c *cli) printCluster(x daemon.ClusterInfo) error {
 	if x.Why != "" {
 		c.say(plain(x.Why))
 	}
+	if x.SnapshotFault != "" {
+		c.say("Of this node: " + plain(x.SnapshotFault))
+	}
+	if x.Rotation != nil {
+		c.say(rotationText(*x.Rotation))
+	}
 	rows := make([][]string, len(x.Nodes))
 	for i, n := range x.Nodes {
 		role := "non-voter"
@@ -154,6 +160,23 @@ func (c *cli) printCluster(x daemon.ClusterInfo) error {
 			orDash(plain(strings.Join(n.Devices, ", "))), plain(n.Version), n.ID}
 	}
 	return table(c.term.out, c.term.screen, "NODE | ROLE | ANSWERS | ADDRESSES? | DEVICES? | VERSION?? | ID??", rows)
+}
+
+// rotationText says how far a rotation of the authority is, and what comes next.
+func rotationText(r daemon.ClusterRotation) string {
+	text := fmt.Sprintf("The authority is being rotated: %d of %d nodes sign with the new one (%s).", len(r.Followed),
+		len(r.Followed)+len(r.Waiting), orDash(plain(strings.Join(r.Followed, ", "))))
+	switch {
+	case len(r.Waiting) > 0:
+		text += fmt.Sprintf(" Not yet: %s.", plain(strings.Join(r.Waiting, ", ")))
+	case r.Clients == 0:
+		return text + " All clients have followed. To end the old one: tendril cluster rotate --finish"
+	}
+	if r.Clients > 0 {
+		text += fmt.Sprintf(" Clients that have certificates of the old one alone: %d (tendril cluster rotate names them).",
+			r.Clients)
+	}
+	return text
 }
 
 // answers says whether a node does.
