@@ -82,7 +82,8 @@ type call struct {
 }
 
 func newWishes() *wishes {
-	return &wishes{asked: map[fsm.UUID]time.Time{}, calls: map[fsm.UUID]call{}, asking: map[fsm.UUID]bool{}, rounds: map[fsm.UUID]round{},
+	return &wishes{asked: map[fsm.UUID]time.Time{}, calls: map[fsm.UUID]call{}, asking: map[fsm.UUID]bool{},
+		rounds: map[fsm.UUID]round{},
 		ending: map[fsm.UUID]bool{}, more: make(chan struct{}, 1)}
 }
 

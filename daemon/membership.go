@@ -215,7 +215,8 @@ func (m *membership) void(leaf *x509.Certificate) bool {
 func (m *membership) others() bool {
 	there := false
 	m.raft.View(func(s *fsm.State) { there = s.Counts()["nodes"] > 1 })
-	other := func(e bookEntry) bool { return e.ID != m.node.String() } // the book of a node that has just joined has not itself
+	// The book of a node that has just joined does not have the node itself.
+	other := func(e bookEntry) bool { return e.ID != m.node.String() }
 	return there || slices.ContainsFunc(m.book.list(), other)
 }
 

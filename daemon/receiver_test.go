@@ -198,7 +198,8 @@ func TestReceiverWithoutRoomForTheTenant(t *testing.T) {
 		!slices.Equal(s.Nodes, []string{"n0", "n2"}) {
 		t.Errorf("replicate --replicas 2: %+v, %v", s, err)
 	}
-	if s, err := ask("o4", client.ReplicateOptions{Wanted: 3}); err != nil || s.Have != 2 || !strings.Contains(s.Why, "quota") {
+	if s, err := ask("o4", client.ReplicateOptions{Wanted: 3}); err != nil || s.Have != 2 ||
+		!strings.Contains(s.Why, "quota") {
 		t.Errorf("replicate --replicas 3: %+v, %v", s, err)
 	}
 	if _, err := ask("o3", client.ReplicateOptions{Move: true, From: "n0"}); !errors.Is(err, object.ErrQuota) {

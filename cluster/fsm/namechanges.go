@@ -86,7 +86,8 @@ func (s *State) NameChanges(n uint64) (list []NameChange, now uint64, missed []s
 		if t.lost > n {
 			missed = append(missed, tenant)
 		}
-		at, _ := slices.BinarySearchFunc(t.last, n+1, func(c NameChange, n uint64) int { return cmp.Compare(c.number, n) })
+		at, _ := slices.BinarySearchFunc(t.last, n+1,
+			func(c NameChange, n uint64) int { return cmp.Compare(c.number, n) })
 		list = append(list, t.last[at:]...)
 	}
 	slices.SortFunc(list, func(a, b NameChange) int { return cmp.Compare(a.number, b.number) })

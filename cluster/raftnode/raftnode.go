@@ -274,8 +274,8 @@ func (n *Node) supervise() {
 	}
 }
 
-// snapshot takes one. Where the log fails meanwhile a goroutine of raft's may have ended that would answer: then nothing
-// is waited for.
+// snapshot takes one. Where the log fails meanwhile a goroutine of raft's may have ended that would answer: then
+// nothing is waited for.
 func (n *Node) snapshot(e *engine) {
 	done := make(chan error, 1)
 	n.wg.Go(func() { done <- e.outcome(e.raft.Snapshot()) }) // at the latest when the engine is closed

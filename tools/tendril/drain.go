@@ -142,8 +142,8 @@ func (c *cli) drainAll(ctx context.Context, conn *client.Conn, node string) (dra
 	return s, errors.Join(faults...)
 }
 
-// drainOne moves one object. Where the node that was chosen cannot take it after all, others are asked; what may pass is
-// waited for.
+// drainOne moves one object. Where the node that was chosen cannot take it after all, others are asked; what may pass
+// is waited for.
 func (c *cli) drainOne(ctx context.Context, conn *client.Conn, node string, id object.ID) error {
 	var since time.Time // it has failed
 	for {
