@@ -155,15 +155,18 @@ func (d *Devices) isGPU(device object.Device) bool {
 		return is
 	}
 	list, err := d.cuda.All()
-	d.cuda.ProbeOver()
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	for _, g := range list {
 		if x, err := object.ParseDevice(g.UUID); err == nil {
 			d.gpus[x] = true
 		}
 	}
-	return d.gpus[device] || err != nil // what its driver does not say now is not another's to give
+	is = d.gpus[device]
+	d.mu.Unlock()
+	if !is {
+		d.cuda.ProbeOver() // who asks for another's memory needs no keeper of CUDA's
+	}
+	return is || err != nil // what its driver does not say now is not another's to give
 }
 
 // keeperOf gives a platform's keeper, which starts with its first request.

@@ -143,7 +143,11 @@ func TestKeepersOfOpenCLMemoryAreKilled(t *testing.T) {
 func TestBetweenCUDAAndOpenCL(t *testing.T) {
 	d := newDevices(t, fakecuda.Build(t))
 	const size = 1<<20 + 3
-	cuda, opencl := placeOf(t, d, device(1), size), placeOf(t, d, openCLDevice, size)
+	cuda := placeOf(t, d, device(1), size)
+	if s := d.cuda.Status(); s.PID == 0 || s.Starts != 1 {
+		t.Errorf("the GPU's first memory: %+v", s)
+	}
+	opencl := placeOf(t, d, openCLDevice, size)
 	from, back := inHost(t, pattern(size)), inHost(t, make([]byte, size))
 	for _, x := range [][2]store.Place{{cuda, from}, {opencl, cuda}, {back, opencl}} {
 		if err := d.Copy(nobody, x[0], x[1], size); err != nil {
