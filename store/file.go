@@ -1,8 +1,6 @@
 package store
 
 import (
-	"maps"
-	"slices"
 	"time"
 
 	"tendril/store/object"
@@ -89,13 +87,16 @@ func (s *Store) diskAgain(now time.Time) (next time.Duration) {
 }
 
 func (s *Store) removeAgain() {
-	for _, id := range slices.Collect(maps.Keys(s.undead)) {
-		if _, is := s.undead[id]; !is || s.claims[id] != nil { // written over meanwhile, or about to be
-			continue
+	steps := 0
+	for id := range s.undead { // goes on with those that are there then
+		switch {
+		case s.closed:
+			return
+		case s.claims[id] != nil: // it is about to be written over
+		case !s.removedNow(id):
+			return
 		}
-		if s.closed || !s.removedNow(id) {
-			break
-		}
+		s.breathe(&steps)
 	}
 }
 
@@ -113,8 +114,8 @@ func (s *Store) removedNow(id object.ID) bool {
 }
 
 func (s *Store) writeAgain() {
-	failures := 0
-	for _, e := range slices.Collect(maps.Keys(s.behind)) {
+	failures, steps := 0, 0
+	for e := range s.behind { // goes on with those that are there then
 		if s.closed || failures == diskFailures {
 			return
 		}
@@ -125,6 +126,7 @@ func (s *Store) writeAgain() {
 		case s.rewriteRecord(e) != nil:
 			failures++
 		}
+		s.breathe(&steps)
 	}
 }
 

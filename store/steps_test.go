@@ -32,6 +32,7 @@ func TestLongWorkLetsTheLockGo(t *testing.T) {
 		"a listing that finds nothing":           listMany,
 		"a listing of many objects":              describeMany,
 		"the largest of many objects":            topOfMany,
+		"records that the disk did not take":     behindMany,
 	} {
 		t.Run(what, func(t *testing.T) {
 			for _, n := range []int{2 * lockSteps, 8 * lockSteps} {
@@ -96,6 +97,22 @@ func describeMany(t *testing.T, n int) (pauses, want int) {
 func topOfMany(t *testing.T, n int) (pauses, want int) {
 	c := manyObjects(t, n)
 	return pausesOf(c.s, func() { c.Top(n, TopCursor{}) }), n/walkStep + n/lookStep
+}
+
+// behindMany goes through records that have been written since.
+func behindMany(t *testing.T, n int) (pauses, want int) {
+	s := manyObjects(t, n).s
+	return pausesOf(s, func() {
+		s.mu.Lock()
+		defer s.unlock()
+		for _, e := range s.objects {
+			s.behind[e] = nil
+		}
+		s.writeAgain()
+		if len(s.behind) > 0 {
+			t.Errorf("%d records are behind still", len(s.behind))
+		}
+	}), n / lockSteps
 }
 
 // putIndexed makes an object that is in the index. By chance one has no place there (its two buckets are full, and the
