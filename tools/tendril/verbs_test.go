@@ -244,6 +244,11 @@ func TestOneNodesCluster(t *testing.T) {
 		t.Errorf("still published:\n%s", out)
 	}
 	n.want(0, []string{"0 of 0 published objects"}, "drain")
+	n.want(0, []string{`"moved": 0`, `"left": []`}, "drain", "--json")
+	n.want(0, nil, "publish", "a")
+	if code, out, _ := n.run("", "drain", "--json"); code == 0 || !strings.Contains(out, `"why": `) {
+		t.Errorf("with an object that can go nowhere: %d, %s", code, out)
+	}
 }
 
 // TestWhatIsMeant: what is mistyped, or cannot be, is said in words that lead on.
