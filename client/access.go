@@ -38,8 +38,8 @@ type ClusterNode struct {
 // its tenant where the daemon is this machine's, else the login that the connection uses. The connection must stay open
 // for as long as the Access and what was dialed with it are used: by it the certificate is renewed. ErrUnsupported: the
 // daemon is older than its client, or is reached over ssh.
-func (c *Conn) Access() (*Access, error) {
-	k, err := c.roundTrip(context.Background(), wire.Access, nil)
+func (c *Conn) Access(ctx context.Context) (*Access, error) {
+	k, err := c.roundTrip(ctx, wire.Access, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -71,11 +71,11 @@ func (c *Conn) Access() (*Access, error) {
 
 // DialNode connects to another node of the cluster: to the one at the first of its addresses that is it. As DialServer
 // has it.
-func (a *Access) DialNode(n ClusterNode, o Options) (*Conn, error) {
+func (a *Access) DialNode(ctx context.Context, n ClusterNode, o Options) (*Conn, error) {
 	var faults []error
 	for _, address := range n.Addresses {
 		o.identity = &atNode{a, n}
-		c, err := DialServer(address, o)
+		c, err := DialServer(ctx, address, o)
 		if err == nil {
 			return c, nil
 		}
@@ -101,14 +101,14 @@ func (x *atNode) newest(keys *credentials) identity {
 }
 
 // credentials gives what to show there, as openCredentials does for a login.
-func (x *atNode) credentials(_ string, renew func([]byte) ([]byte, error)) (*credentials, error) {
+func (x *atNode) credentials(ctx context.Context, _ string, renew renewal) (*credentials, error) {
 	a := x.access
 	if a.server != "" {
-		return openCredentials(a.server, renew)
+		return openCredentials(ctx, a.server, renew)
 	}
 	var ring *pki.Keyring
-	next := func(context.Context) (*x509.Certificate, crypto.PrivateKey, error) {
-		b, err := a.from.Access()
+	next := func(ctx context.Context) (*x509.Certificate, crypto.PrivateKey, error) {
+		b, err := a.from.Access(ctx)
 		if err == nil && b.cert == nil {
 			err = fmt.Errorf("%w: no other node of the cluster answers", object.ErrTimeout)
 		}
@@ -123,7 +123,7 @@ func (x *atNode) credentials(_ string, renew func([]byte) ([]byte, error)) (*cre
 	var err error
 	ring, err = pki.HeldKeyring(a.cert, a.key, pki.Trust{Authority: a.authority}, next, time.Now)
 	if err == nil {
-		_ = ring.RenewIfDue(context.Background()) // what it has may be good; else the other node says so
+		_ = ring.RenewIfDue(ctx) // what it has may be good; else the other node says so
 	}
 	return &credentials{ring: ring}, err
 }
@@ -136,16 +136,16 @@ func (x *atNode) tls(keys *credentials) *tls.Config {
 
 // Leases lists who has devices for itself alone, and who waits for some, at all nodes of the cluster that answer, as
 // JSON.
-func (c *Conn) Leases() (json.RawMessage, error) {
+func (c *Conn) Leases(ctx context.Context) (json.RawMessage, error) {
 	var raw json.RawMessage
-	err := c.query(wire.Leases, nil, &raw)
+	err := c.query(ctx, wire.Leases, nil, &raw)
 	return raw, err
 }
 
 // EndLease ends a lease, and the sessions that use it: by its id or the beginning of that, or NODE/NUMBER for one of a
 // single node. Errors: object.ErrNotFound; object.ErrPermission where it is another tenant's.
-func (c *Conn) EndLease(name string) error {
-	return c.simple(wire.EndLease, &wire.EndLeaseRequest{Name: name})
+func (c *Conn) EndLease(ctx context.Context, name string) error {
+	return c.simple(ctx, wire.EndLease, &wire.EndLeaseRequest{Name: name})
 }
 
 // AuditQuery says which events are asked for.
@@ -157,12 +157,12 @@ type AuditQuery struct {
 }
 
 // Audit gives who did what in the cluster, oldest first, as JSON. Errors: object.ErrPermission.
-func (c *Conn) Audit(q AuditQuery) (json.RawMessage, error) {
+func (c *Conn) Audit(ctx context.Context, q AuditQuery) (json.RawMessage, error) {
 	m := wire.AuditRequest{Limit: uint32(q.Limit), Tenant: q.Tenant, Cursor: q.Cursor}
 	if q.Since.After(time.Unix(0, 0)) {
 		m.Since = uint64(q.Since.UnixNano())
 	}
 	var raw json.RawMessage
-	err := c.query(wire.Audit, &m, &raw)
+	err := c.query(ctx, wire.Audit, &m, &raw)
 	return raw, err
 }

@@ -25,43 +25,47 @@ func TestAnswers(t *testing.T) {
 		call  func(c *Conn) error
 		empty bool // its answer has no payload, and none is looked at
 	}{
-		"Publish":     {call: func(c *Conn) error { _, err := c.Publish(object.NewID(), "n", false); return err }},
-		"Unpublish":   {func(c *Conn) error { return c.Unpublish("n") }, true},
-		"Published":   {call: func(c *Conn) error { _, err := c.Published(""); return err }},
-		"CreateToken": {call: func(c *Conn) error { _, err := c.CreateToken(TokenOptions{Life: time.Hour}); return err }},
-		"Tokens":      {call: func(c *Conn) error { _, err := c.Tokens(); return err }},
-		"RevokeToken": {func(c *Conn) error { return c.RevokeToken(object.NewID(), true) }, true},
+		"Publish":   {call: func(c *Conn) error { _, err := c.Publish(ctx, object.NewID(), "n", false); return err }},
+		"Unpublish": {func(c *Conn) error { return c.Unpublish(ctx, "n") }, true},
+		"Published": {call: func(c *Conn) error { _, err := c.Published(ctx, ""); return err }},
+		"CreateToken": {call: func(c *Conn) error {
+			_, err := c.CreateToken(ctx,
+				TokenOptions{Life: time.Hour})
+			return err
+		}},
+		"Tokens":      {call: func(c *Conn) error { _, err := c.Tokens(ctx); return err }},
+		"RevokeToken": {func(c *Conn) error { return c.RevokeToken(ctx, object.NewID(), true) }, true},
 		"RevokeCertificates": {call: func(c *Conn) error {
-			_, err := c.RevokeCertificates(CertificateChoice{Tenant: "lab"}, "why")
+			_, err := c.RevokeCertificates(ctx, CertificateChoice{Tenant: "lab"}, "why")
 			return err
 		}},
 		"ChangeTenant": {func(c *Conn) error {
-			return c.ChangeTenant(wire.ChangeTenantRequest{Name: "lab", Change: wire.TenantCreate})
+			return c.ChangeTenant(ctx, wire.ChangeTenantRequest{Name: "lab", Change: wire.TenantCreate})
 		}, true},
-		"EachTenant":      {call: func(c *Conn) error { _, err := collect(c.EachTenant()); return err }},
-		"EachCertificate": {call: func(c *Conn) error { _, err := collect(c.EachCertificate()); return err }},
-		"OpenPage":        {call: func(c *Conn) error { _, err := c.OpenPage(); return err }},
-		"renew":           {call: func(c *Conn) error { _, err := c.renew([]byte("request")); return err }},
+		"EachTenant":      {call: func(c *Conn) error { _, err := collect(c.EachTenant(ctx)); return err }},
+		"EachCertificate": {call: func(c *Conn) error { _, err := collect(c.EachCertificate(ctx)); return err }},
+		"OpenPage":        {call: func(c *Conn) error { _, err := c.OpenPage(ctx); return err }},
+		"renew":           {call: func(c *Conn) error { _, err := c.renew(ctx, []byte("request")); return err }},
 		"OpenRemoteWorker": {call: func(c *Conn) error {
-			_, err := c.OpenRemoteWorker(0, [32]byte{}, 2, false, false)
+			_, err := c.OpenRemoteWorker(ctx, 0, [32]byte{}, 2, false, false)
 			return err
 		}},
-		"OfferPeer":   {call: func(c *Conn) error { _, err := c.OfferPeer(1, 2, 3, false); return err }},
-		"DialPeer":    {func(c *Conn) error { return c.DialPeer(1, 2, []byte("offer")) }, true},
-		"PairPeers":   {func(c *Conn) error { return c.PairPeers(1, 2, 3, 4) }, true},
-		"Peers":       {call: func(c *Conn) error { _, err := c.Peers(); return err }},
-		"SetPeer":     {func(c *Conn) error { return c.SetPeer("host:1", [32]byte{1}) }, true},
-		"EndSession":  {func(c *Conn) error { return c.EndSession(7) }, true},
-		"EachSession": {call: func(c *Conn) error { _, err := collect(c.EachSession()); return err }},
-		"WorkerFate":  {call: func(c *Conn) error { _, _, err := c.WorkerFate(7); return err }},
-		"Devices":     {call: func(c *Conn) error { _, err := c.Devices(); return err }},
-		"Status":      {call: func(c *Conn) error { _, err := c.Status(); return err }},
+		"OfferPeer":   {call: func(c *Conn) error { _, err := c.OfferPeer(ctx, 1, 2, 3, false); return err }},
+		"DialPeer":    {func(c *Conn) error { return c.DialPeer(ctx, 1, 2, []byte("offer")) }, true},
+		"PairPeers":   {func(c *Conn) error { return c.PairPeers(ctx, 1, 2, 3, 4) }, true},
+		"Peers":       {call: func(c *Conn) error { _, err := c.Peers(ctx); return err }},
+		"SetPeer":     {func(c *Conn) error { return c.SetPeer(ctx, "host:1", [32]byte{1}) }, true},
+		"EndSession":  {func(c *Conn) error { return c.EndSession(ctx, 7) }, true},
+		"EachSession": {call: func(c *Conn) error { _, err := collect(c.EachSession(ctx)); return err }},
+		"WorkerFate":  {call: func(c *Conn) error { _, _, err := c.WorkerFate(ctx, 7); return err }},
+		"Devices":     {call: func(c *Conn) error { _, err := c.Devices(ctx); return err }},
+		"Status":      {call: func(c *Conn) error { _, err := c.Status(ctx); return err }},
 		"Scrub":       {call: func(c *Conn) error { _, err := c.Scrub(ctx, nil); return err }},
-		"NewUpload":   {call: func(c *Conn) error { _, err := c.NewUpload(1, CreateOptions{}); return err }},
+		"NewUpload":   {call: func(c *Conn) error { _, err := c.NewUpload(ctx, 1, CreateOptions{}); return err }},
 		"Open":        {call: func(c *Conn) error { _, err := c.Open(ctx, object.NewID(), "", 0); return err }},
-		"Top":         {call: func(c *Conn) error { _, err := c.Top(5); return err }},
-		"Checksum":    {call: func(c *Conn) error { _, err := c.Checksum(object.NewID()); return err }},
-		"Sweep":       {call: func(c *Conn) error { return c.Sweep() }},
+		"Top":         {call: func(c *Conn) error { _, err := c.Top(ctx, 5); return err }},
+		"Checksum":    {call: func(c *Conn) error { _, err := c.Checksum(ctx, object.NewID()); return err }},
+		"Sweep":       {call: func(c *Conn) error { return c.Sweep(ctx) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, way := range []struct {
@@ -69,7 +73,7 @@ func TestAnswers(t *testing.T) {
 				want   error
 			}{{refused, object.ErrPermission}, {garbage, object.ErrProtocol}} {
 				d := newCounted(t, wire.Version, way.answer)
-				c, err := Dial(d.socket)
+				c, err := Dial(ctx, Options{Socket: d.socket})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -77,7 +81,7 @@ func TestAnswers(t *testing.T) {
 				if !errors.Is(err, way.want) && (!test.empty || err != nil || way.want == object.ErrPermission) {
 					t.Errorf("%v, want %v", err, way.want)
 				}
-				if again := c.Unpublish("n"); errors.Is(again, ErrDisconnected) {
+				if again := c.Unpublish(ctx, "n"); errors.Is(again, ErrDisconnected) {
 					t.Errorf("the connection has ended: %v", again)
 				}
 				c.Close()
@@ -109,27 +113,28 @@ func TestAnswersOfTheCluster(t *testing.T) {
 		}
 		return kind | wire.ReplyBit, answers[kind]
 	})
-	c, err := Dial(d.socket)
+	c, err := Dial(context.Background(), Options{Socket: d.socket})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if epoch, err := c.Publish(object.NewID(), "n", true); epoch != 12 || err != nil {
+	if epoch, err := c.Publish(context.Background(), object.NewID(), "n", true); epoch != 12 || err != nil {
 		t.Errorf("epoch %d, %v", epoch, err)
 	}
-	if token, err := c.CreateToken(TokenOptions{}); token != "secret" || err != nil {
+	if token, err := c.CreateToken(context.Background(), TokenOptions{}); token != "secret" || err != nil {
 		t.Errorf("token %q, %v", token, err)
 	}
-	if list, err := c.Published(""); string(list) != `[{"name":"0"},{"name":"a"},{"name":"b"}]` || err != nil {
+	if list, err := c.Published(context.Background(),
+		""); string(list) != `[{"name":"0"},{"name":"a"},{"name":"b"}]` || err != nil {
 		t.Errorf("published %s, %v", list, err)
 	}
-	if offer, err := c.OfferPeer(1, 2, 3, true); string(offer) != "offer" || err != nil {
+	if offer, err := c.OfferPeer(context.Background(), 1, 2, 3, true); string(offer) != "offer" || err != nil {
 		t.Errorf("offer %q, %v", offer, err)
 	}
-	if der, err := c.renew(nil); string(der) != "der" || err != nil {
+	if der, err := c.renew(context.Background(), nil); string(der) != "der" || err != nil {
 		t.Errorf("certificate %q, %v", der, err)
 	}
-	w, err := c.OpenRemoteWorker(0, [32]byte{}, 2, false, true)
+	w, err := c.OpenRemoteWorker(context.Background(), 0, [32]byte{}, 2, false, true)
 	if err != nil || w.ID != 3 || w.WorkerSHA256 != [32]byte{9} || len(w.Tickets) != 2 || w.Tickets[1] != tickets[1] {
 		t.Errorf("worker %+v, %v", w, err)
 	}

@@ -19,8 +19,8 @@ type Attached struct {
 // disk. One in the memory of a GPU need not be sealed, if it is the tenant's: the worker may write it then. The
 // connection holds a reference to it until ReleaseID. It works on another machine's daemon too: the object is one of
 // that machine's. object.ErrNotFound, ErrPermission, ErrInvalid (an empty object).
-func (c *Conn) AttachObject(worker uint64, id object.ID, name string) (Attached, error) {
-	k, err := c.roundTrip(context.Background(), wire.AttachObject,
+func (c *Conn) AttachObject(ctx context.Context, worker uint64, id object.ID, name string) (Attached, error) {
+	k, err := c.roundTrip(ctx, wire.AttachObject,
 		&wire.AttachRequest{Worker: worker, Attempt: c.attempts.Add(1), ID: id, Name: name})
 	if err != nil {
 		return Attached{}, err

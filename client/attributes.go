@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"time"
 
 	"tendril/ipc/wire"
@@ -17,7 +18,7 @@ type Change struct {
 
 // Update alters a sealed object of this tenant's. Errors: object.ErrNotFound, ErrNotSealed, ErrPermission, ErrInvalid,
 // ErrFull, ErrQuota, ErrUnsupported, ErrStorage; ErrDisconnected.
-func (c *Conn) Update(id object.ID, change Change) error {
+func (c *Conn) Update(ctx context.Context, id object.ID, change Change) error {
 	m := wire.UpdateRequest{ID: id, Labels: change.Labels}
 	if change.Pinned != nil {
 		m.Flags |= wire.UpdateUnpin
@@ -35,5 +36,5 @@ func (c *Conn) Update(id object.ID, change Change) error {
 	if change.Persist {
 		m.Flags |= wire.UpdatePersist
 	}
-	return c.simple(wire.Update, &m)
+	return c.simple(ctx, wire.Update, &m)
 }

@@ -44,7 +44,7 @@ func roundTripNS(b *testing.B) float64 {
 func dialBench(b *testing.B) *client.Conn {
 	b.Helper()
 	socket, _ := startDaemon(b)
-	c, err := client.Dial(socket)
+	c, err := client.Dial(context.Background(), client.Options{Socket: socket})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func BenchmarkGetRelease(b *testing.B) {
 	reference := roundTripNS(b)
 	b.Run("size=1MiB/path=unix", func(b *testing.B) {
 		c := dialBench(b)
-		o := must(c.Put(make([]byte, 1<<20), client.CreateOptions{}))(b)
+		o := must(c.Put(context.Background(), make([]byte, 1<<20), client.CreateOptions{}))(b)
 		defer o.Release()
 		measure(b, reference, func() {
 			got, err := c.Get(context.Background(), o.ID(), 0)
@@ -95,7 +95,7 @@ func BenchmarkCreateSeal(b *testing.B) {
 		c := dialBench(b)
 		data := make([]byte, 4096)
 		measure(b, reference, func() {
-			o, err := c.Put(data, client.CreateOptions{})
+			o, err := c.Put(context.Background(), data, client.CreateOptions{})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -117,7 +117,7 @@ func BenchmarkFill(b *testing.B) {
 			copy(reference, source)
 			memcpy += time.Since(began)
 			began = time.Now()
-			o, err := c.Put(source, client.CreateOptions{})
+			o, err := c.Put(context.Background(), source, client.CreateOptions{})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -153,11 +153,13 @@ func touched(b *testing.B, size uint64) []byte {
 func BenchmarkStream(b *testing.B) {
 	b.Run("frames=1MiB", func(b *testing.B) {
 		socket, _ := startDaemon(b)
-		in, out := must(client.Dial(socket))(b), must(client.Dial(socket))(b)
+		in, out := must(client.Dial(context.Background(),
+			client.Options{Socket: socket}))(b),
+			must(client.Dial(context.Background(), client.Options{Socket: socket}))(b)
 		defer in.Close()
 		defer out.Close()
-		w := must(in.OpenWriter("s", client.StreamOptions{Ahead: 8}))(b)
-		r := must(out.OpenReader("s", client.StreamOptions{Ahead: 8}))(b)
+		w := must(in.OpenWriter(context.Background(), "s", client.StreamOptions{Ahead: 8}))(b)
+		r := must(out.OpenReader(context.Background(), "s", client.StreamOptions{Ahead: 8}))(b)
 		src, dst := make([]byte, 1<<20), make([]byte, 24<<20)
 		ctx, n := context.Background(), 0
 		pump := func(n int) time.Duration {
@@ -191,13 +193,15 @@ func BenchmarkStream(b *testing.B) {
 	b.Run("hand-over", func(b *testing.B) {
 		reference := roundTripNS(b)
 		socket, _ := startDaemon(b)
-		in, out := must(client.Dial(socket))(b), must(client.Dial(socket))(b)
+		in, out := must(client.Dial(context.Background(),
+			client.Options{Socket: socket}))(b),
+			must(client.Dial(context.Background(), client.Options{Socket: socket}))(b)
 		defer in.Close()
 		defer out.Close()
-		there, back := must(in.OpenWriter("there", client.StreamOptions{}))(b),
-			must(out.OpenWriter("back", client.StreamOptions{}))(b)
-		atB, atA := must(out.OpenReader("there", client.StreamOptions{}))(b),
-			must(in.OpenReader("back", client.StreamOptions{}))(b)
+		there, back := must(in.OpenWriter(context.Background(), "there", client.StreamOptions{}))(b),
+			must(out.OpenWriter(context.Background(), "back", client.StreamOptions{}))(b)
+		atB, atA := must(out.OpenReader(context.Background(), "there", client.StreamOptions{}))(b),
+			must(in.OpenReader(context.Background(), "back", client.StreamOptions{}))(b)
 		ctx := context.Background()
 		go func() {
 			for {
@@ -217,6 +221,6 @@ func BenchmarkStream(b *testing.B) {
 			}
 			must(atA.Pop(ctx, -1))(b).Release()
 		})
-		there.End()
+		there.End(ctx)
 	})
 }

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -21,6 +22,7 @@ const (
 // Upload is an object that is written piece by piece, from its beginning to its end. Not safe for concurrent use.
 type Upload struct {
 	c     *Conn
+	ctx   context.Context // NewUpload's: Write is an io.Writer's
 	id    object.ID
 	gen   uint64 // the life of the connection that it belongs to
 	size  uint64
@@ -28,16 +30,18 @@ type Upload struct {
 	calls []*call // not yet answered, in order
 	err   error   // the first; sticks
 	ended bool
+
+	unsure bool // a seal's context ended: it may be sealed
 }
 
-// NewUpload makes an unsealed object of size bytes (o.Own and o.Strict do not matter). The caller must Seal or Abort
-// it; it ends with the connection otherwise. Errors: as Create.
-func (c *Conn) NewUpload(size uint64, o CreateOptions) (*Upload, error) {
+// NewUpload makes an unsealed object of size bytes (o.Own and o.Strict do not matter). ctx is also its Writes'. The
+// caller must Seal or Abort it; it ends with the connection otherwise. Errors: as Create.
+func (c *Conn) NewUpload(ctx context.Context, size uint64, o CreateOptions) (*Upload, error) {
 	flags := uint8(0)
 	if o.Checksum {
 		flags = wire.CreateSummed
 	}
-	k, err := c.roundTrip(context.Background(), wire.Upload, &wire.CreateWithRequest{
+	k, err := c.roundTrip(ctx, wire.Upload, &wire.CreateWithRequest{
 		CreateRequest: wire.CreateRequest{SizeBytes: size, Class: o.class(), Flags: flags, Name: o.Name, Meta: o.Meta},
 		TTLMS:         uint64(max(o.TTL.Milliseconds(), 0)), Labels: o.Labels,
 	})
@@ -49,7 +53,7 @@ func (c *Conn) NewUpload(size uint64, o CreateOptions) (*Upload, error) {
 	if err := m.Decode(k.payload); err != nil {
 		return nil, err
 	}
-	return &Upload{c: c, id: m.ID, gen: k.gen, size: size}, nil
+	return &Upload{c: c, ctx: ctx, id: m.ID, gen: k.gen, size: size}, nil
 }
 
 // ID names the object.
@@ -61,14 +65,14 @@ func (u *Upload) Write(b []byte) (n int, err error) {
 	for len(b) > 0 && u.err == nil {
 		part := b[:min(len(b), chunkBytes)]
 		if len(u.calls) == ahead {
-			u.answer()
+			u.answer(u.ctx)
 		}
 		if u.err != nil {
 			break
 		}
 		k := newCall(wire.Write)
 		k.gen = u.gen
-		if u.err = u.c.send(context.Background(), k,
+		if u.err = u.c.send(u.ctx, k,
 			&wire.WriteRequest{ID: u.id, Offset: u.at, Data: part}); u.err != nil {
 			break
 		}
@@ -81,8 +85,8 @@ func (u *Upload) Write(b []byte) (n int, err error) {
 }
 
 // answer waits for the oldest request's answer.
-func (u *Upload) answer() {
-	k, err := u.c.result(context.Background(), u.calls[0])
+func (u *Upload) answer(ctx context.Context) {
+	k, err := u.c.result(ctx, u.calls[0])
 	u.calls = append(u.calls[:0], u.calls[1:]...)
 	if err == nil {
 		k.recycle()
@@ -92,10 +96,11 @@ func (u *Upload) answer() {
 }
 
 // Seal makes the object immutable and binds its name. The connection holds a reference until Release. All bytes must
-// have been written: what is missing is io.ErrShortWrite. After an error the object is to be aborted.
-func (u *Upload) Seal() error {
+// have been written: what is missing is io.ErrShortWrite. After an error the object is to be aborted; where ctx ended
+// it may be sealed all the same, and Seal may be called again.
+func (u *Upload) Seal(ctx context.Context) error {
 	for len(u.calls) > 0 {
-		u.answer()
+		u.answer(ctx)
 	}
 	switch {
 	case u.err != nil:
@@ -105,24 +110,32 @@ func (u *Upload) Seal() error {
 	case u.at != u.size:
 		return fmt.Errorf("%w: %d of %d bytes", io.ErrShortWrite, u.at, u.size)
 	}
-	err := u.c.simpleIn(u.gen, wire.Seal, &wire.SealRequest{ID: u.id})
-	u.ended = err == nil
+	err := u.c.simpleIn(ctx, u.gen, wire.Seal, &wire.SealRequest{ID: u.id})
+	if u.unsure && errors.Is(err, object.ErrSealed) {
+		err = nil // the one before was carried out
+	}
+	u.ended, u.unsure = err == nil, isContext(err)
 	return err
 }
 
 // Release gives the creator's reference to a sealed object back.
 func (u *Upload) Release() { u.c.postRelease(u.gen, u.id) }
 
-// Abort drops the object. After Seal it does nothing.
-func (u *Upload) Abort() error {
-	for len(u.calls) > 0 {
-		u.answer()
+// Abort drops the object. After Seal it does nothing. The daemon is told even where ctx has ended.
+func (u *Upload) Abort(ctx context.Context) error {
+	for _, k := range u.calls {
+		_ = u.c.abandon(k, nil) // nobody wants to know
 	}
+	u.calls = nil
 	if u.ended {
 		return nil
 	}
 	u.ended = true
-	return u.c.simpleIn(u.gen, wire.Abort, &wire.IDMessage{ID: u.id})
+	if u.unsure { // perhaps sealed: either way it ends with this reference
+		u.Release()
+		return nil
+	}
+	return u.c.tell(ctx, u.gen, wire.Abort, &wire.IDMessage{ID: u.id})
 }
 
 // Remote is a sealed object whose bytes are read over the connection. Safe for concurrent use.
@@ -138,7 +151,7 @@ type Remote struct {
 // Open takes a reference to an object, by name where id is zero, to read its bytes over the connection. wait as in Get.
 // The caller must Close. Errors: as Get.
 func (c *Conn) Open(ctx context.Context, id object.ID, name string, wait time.Duration) (*Remote, error) {
-	k, err := c.roundTrip(ctx, wire.Hold, &wire.GetRequest{ID: id, Name: name, WaitMS: milliseconds(wait)})
+	k, err := c.roundTrip(ctx, wire.Hold, &wire.GetRequest{ID: id, Name: name, WaitMS: milliseconds(within(ctx, wait))})
 	if err != nil {
 		return nil, err
 	}

@@ -72,9 +72,12 @@ func (k *call) finish(err error) {
 	k.done <- struct{}{}
 }
 
-// roundTrip sends a request and waits for its reply. The caller recycles the call where err is nil. An ended ctx gives
-// its error at once; the reply, when it comes, is undone.
+// roundTrip sends a request and waits for its reply. The caller recycles the call where err is nil. A ctx that has
+// ended sends nothing; one that ends later gives its error at once, and the reply, when it comes, is undone.
 func (c *Conn) roundTrip(ctx context.Context, kind wire.Type, p ipc.Payload) (*call, error) {
+	if err := ended(ctx); err != nil {
+		return nil, fmt.Errorf("%v: %w", kind, err)
+	}
 	k, err := c.roundTripIn(ctx, 0, kind, p)
 	for range mostRepeats {
 		if err == nil || !c.worthRepeating(ctx, kind, err) {
@@ -87,6 +90,14 @@ func (c *Conn) roundTrip(ctx context.Context, kind wire.Type, p ipc.Payload) (*c
 
 // mostRepeats bounds how often a request is sent again whose connection broke: one that comes back can break at once.
 const mostRepeats = 4
+
+// ended is ctx's error, without its lock where it cannot end.
+func ended(ctx context.Context) error {
+	if ctx.Done() == nil {
+		return nil
+	}
+	return ctx.Err()
+}
 
 // roundTripIn is roundTrip in one life of the connection, or with gen 0 in any, and never repeated.
 func (c *Conn) roundTripIn(ctx context.Context, gen uint64, kind wire.Type, p ipc.Payload) (*call, error) {
@@ -110,8 +121,8 @@ func (c *Conn) result(ctx context.Context, k *call) (*call, error) {
 }
 
 // simple is roundTrip for requests whose reply is empty.
-func (c *Conn) simple(kind wire.Type, p ipc.Payload) error {
-	k, err := c.roundTrip(context.Background(), kind, p)
+func (c *Conn) simple(ctx context.Context, kind wire.Type, p ipc.Payload) error {
+	k, err := c.roundTrip(ctx, kind, p)
 	if err == nil {
 		k.recycle()
 	}
@@ -119,8 +130,27 @@ func (c *Conn) simple(kind wire.Type, p ipc.Payload) error {
 }
 
 // simpleIn is simple in one life of the connection.
-func (c *Conn) simpleIn(gen uint64, kind wire.Type, p ipc.Payload) error {
-	k, err := c.roundTripIn(context.Background(), gen, kind, p)
+func (c *Conn) simpleIn(ctx context.Context, gen uint64, kind wire.Type, p ipc.Payload) error {
+	k, err := c.roundTripIn(ctx, gen, kind, p)
+	if err == nil {
+		k.recycle()
+	}
+	return err
+}
+
+// tell is simpleIn for a short request that gives something back: it reaches the daemon even where ctx has ended,
+// behind what that has not read yet.
+func (c *Conn) tell(ctx context.Context, gen uint64, kind wire.Type, p ipc.Payload) error {
+	k := newCall(kind)
+	k.gen = gen
+	c.sendMu.Lock()
+	err := c.writeUnlock(ctx, c.enqueue(k, p))
+	if isContext(err) {
+		return c.abandon(k, err)
+	}
+	if err == nil {
+		_, err = c.result(ctx, k)
+	}
 	if err == nil {
 		k.recycle()
 	}
@@ -131,8 +161,8 @@ func (c *Conn) simpleIn(gen uint64, kind wire.Type, p ipc.Payload) error {
 // connection it first makes a new one, unless k belongs to that life of it.
 func (c *Conn) send(ctx context.Context, k *call, p ipc.Payload) error {
 	bound := k.gen != 0
-	err := c.sendOnce(k, p)
-	if err == nil || bound || c.dialer() == nil {
+	err := c.sendOnce(ctx, k, p)
+	if err == nil || bound || !errors.Is(err, ErrDisconnected) || c.dialer() == nil {
 		return err
 	}
 	// Whatever the request was: the daemon did not get the whole of it.
@@ -140,13 +170,62 @@ func (c *Conn) send(ctx context.Context, k *call, p ipc.Payload) error {
 		return err
 	}
 	k.reset()
-	return c.sendOnce(k, p)
+	return c.sendOnce(ctx, k, p)
 }
 
-func (c *Conn) sendOnce(k *call, p ipc.Payload) error {
+func (c *Conn) sendOnce(ctx context.Context, k *call, p ipc.Payload) error {
+	if err := c.lockSend(ctx); err != nil {
+		return fmt.Errorf("send a %v: %w", k.kind, err)
+	}
+	err := c.enqueue(k, p)
+	if err = c.writeUnlock(ctx, err); isContext(err) {
+		return c.abandon(k, err)
+	}
+	return err
+}
+
+// lockSend takes sendMu, once what was left of earlier requests is out: the daemon may not read. After an error, which
+// is ctx's, it is not held, and nothing is to be sent.
+func (c *Conn) lockSend(ctx context.Context) error {
 	c.sendMu.Lock()
+	for c.full {
+		if err := c.awaitRoom(ctx); err != nil {
+			c.sendMu.Unlock()
+			return err
+		}
+	}
+	return nil
+}
+
+// writeUnlock writes what was enqueued, unless err, which it gives back, says not to, and lets sendMu go. Where ctx
+// ends while the daemon does not read, its error comes back; what was enqueued goes out all the same, when that reads
+// again.
+func (c *Conn) writeUnlock(ctx context.Context, err error) error {
 	defer c.sendMu.Unlock()
-	if err := c.enqueue(k, p); err != nil {
+	if err != nil {
+		return err
+	}
+	err = c.write()
+	for err == nil && c.full {
+		if err = c.awaitRoom(ctx); err != nil {
+			c.setFlush() // it sends the rest
+		}
+	}
+	return err
+}
+
+// awaitRoom waits until the socket has room, and writes. sendMu is held, but not while it waits: nobody waits longer
+// than the own ctx lets.
+func (c *Conn) awaitRoom(ctx context.Context) error {
+	var giveUp func() error
+	if ctx.Done() != nil {
+		giveUp = ctx.Err
+	}
+	l := c.link
+	c.sendMu.Unlock()
+	err := l.AwaitRoom(giveUp)
+	c.sendMu.Lock()
+	if err != nil || !c.full || c.link != l {
 		return err
 	}
 	return c.write()
@@ -188,10 +267,12 @@ func (c *Conn) enqueue(k *call, p ipc.Payload) error {
 	return nil
 }
 
-// write sends out. sendMu is held.
+// write sends what the socket has room for; full says that there is more. sendMu is held.
 func (c *Conn) write() error {
-	err := c.link.Send(c.out)
-	c.out = c.out[:0]
+	n, full, err := c.link.SendNow(c.out[c.sent:])
+	if c.sent, c.full = c.sent+n, full; !full || err != nil {
+		c.out, c.sent, c.full = c.out[:0], 0, false
+	}
 	if err != nil {
 		if why := c.lastWords(); why != nil {
 			err = why
@@ -283,7 +364,7 @@ func (c *Conn) releaseObject(o *Object) {
 
 func (c *Conn) postLocked(kind wire.Type, p ipc.Payload) {
 	c.out = appendOneWay(c.out, kind, p)
-	if len(c.out) >= flushBytes {
+	if len(c.out) >= flushBytes && !c.full {
 		c.write() // its error is the next call's
 		return
 	}
@@ -318,6 +399,10 @@ func (c *Conn) setFlush() {
 func (c *Conn) flushTimer() {
 	defer c.background.Done()
 	c.flushOut()
+	c.sendMu.Lock()
+	for c.full && c.awaitRoom(context.Background()) == nil { // an error is the next call's
+	}
+	c.sendMu.Unlock()
 	c.dropStaleSpare()
 }
 
@@ -325,7 +410,7 @@ func (c *Conn) flushOut() {
 	c.sendMu.Lock()
 	defer c.sendMu.Unlock()
 	c.flushSet = false
-	if c.lives(0) && len(c.out) > 0 {
+	if c.lives(0) && (len(c.out) > 0 || c.full) {
 		c.write() // its error is the next call's
 	}
 }
@@ -405,11 +490,20 @@ func (c *Conn) isFinished(k *call) bool {
 	return k.finished
 }
 
-// abandon leaves a call to whoever reads next, and undoes it where its reply is here already.
+// abandon leaves a call to whoever reads next, and undoes it where its reply is here already. It gives err, which may
+// be nil, with what was waited for.
 func (c *Conn) abandon(k *call, err error) error {
+	if err != nil {
+		err = fmt.Errorf("waiting for the daemon at %s to answer a %v: %w", c.socket, k.kind, err)
+	}
 	c.mu.Lock()
 	finished := k.finished
 	k.abandoned = true
+	if !finished {
+		c.abandoned++
+		c.sweepPause = sweepAfter
+		c.setSweep() // somebody is to read the reply
+	}
 	c.mu.Unlock()
 	if finished {
 		c.undo(k)
@@ -417,24 +511,59 @@ func (c *Conn) abandon(k *call, err error) error {
 	return err
 }
 
-// undo gives back what an abandoned call brought.
+// undo gives back what an abandoned call brought. What it altered stays: a seal, a delete, a name.
 func (c *Conn) undo(k *call) {
 	switch {
 	case k.err != nil:
 	case k.kind == wire.Get:
 		c.postRelease(k.gen, k.get.ID)
-	case k.kind == wire.Hold:
-		var m wire.HoldReply
-		if m.Decode(k.payload) == nil {
-			c.postRelease(k.gen, m.ID)
-		}
+	case k.kind == wire.Create || k.kind == wire.CreateWith:
+		c.postRelease(k.gen, k.create.ID) // of an unsealed object: an abort
 	case k.kind == wire.Fill:
 		c.post(k.gen, wire.Filled, &wire.IDMessage{ID: k.get.ID})
 	case k.kind == wire.StreamPop:
 		c.post(k.gen, wire.StreamUnpop,
 			&wire.StreamUnpopRequest{Stream: k.ask.pop.Stream, ID: k.get.ID, Number: k.number})
+	default:
+		c.undoReply(k)
 	}
 	c.discard(k)
+}
+
+// undoReply is undo for a call whose reply is not decoded yet. One that makes no sense brought nothing.
+func (c *Conn) undoReply(k *call) {
+	switch k.kind {
+	case wire.Upload, wire.Compose, wire.PublishSegment:
+		undoWith(k, new(wire.IDMessage), func(m *wire.IDMessage) { c.postRelease(k.gen, m.ID) })
+	case wire.Hold:
+		undoWith(k, new(wire.HoldReply), func(m *wire.HoldReply) { c.postRelease(k.gen, m.ID) })
+	case wire.CreateDevice, wire.GetDevice:
+		undoWith(k, new(wire.DeviceReply), func(m *wire.DeviceReply) { c.postRelease(k.gen, m.ID) })
+	case wire.AttachObject:
+		undoWith(k, new(wire.AttachReply), func(m *wire.AttachReply) { c.postRelease(k.gen, m.ID) })
+	case wire.AllocSegment:
+		undoWith(k, new(wire.AllocSegmentReply), func(m *wire.AllocSegmentReply) {
+			c.post(k.gen, wire.FreeSegment, &wire.Number{N: m.Segment})
+		})
+	case wire.OpenWorker:
+		undoWith(k, new(wire.OpenWorkerReply), func(m *wire.OpenWorkerReply) {
+			c.post(k.gen, wire.CloseWorker, &wire.Number{N: m.Worker})
+		})
+	case wire.OpenRemoteWorker:
+		undoWith(k, new(wire.OpenRemoteWorkerReply), func(m *wire.OpenRemoteWorkerReply) {
+			c.post(k.gen, wire.CloseWorker, &wire.Number{N: m.Worker})
+		})
+	case wire.StreamOpen:
+		undoWith(k, new(wire.StreamOpenReply), func(m *wire.StreamOpenReply) {
+			c.post(k.gen, wire.StreamClose, &wire.Number{N: m.Stream})
+		})
+	}
+}
+
+func undoWith[M interface{ Decode([]byte) error }](k *call, m M, back func(M)) {
+	if m.Decode(k.payload) == nil {
+		back(m)
+	}
 }
 
 // discard gives back what a reply brought that nobody will take.
@@ -495,6 +624,9 @@ func (c *Conn) finish(k *call, request uint64, err error) {
 	}
 	delete(c.pending, request)
 	abandoned := k.abandoned
+	if abandoned {
+		c.abandoned--
+	}
 	k.finish(err) // from here on a k that is not abandoned is its caller's
 	c.mu.Unlock()
 	if abandoned {
@@ -547,8 +679,8 @@ func takeFile(f *ipc.Frame, i int) *os.File {
 }
 
 // query is a round trip whose reply is JSON.
-func (c *Conn) query(kind wire.Type, p ipc.Payload, into any) error {
-	k, err := c.roundTrip(context.Background(), kind, p)
+func (c *Conn) query(ctx context.Context, kind wire.Type, p ipc.Payload, into any) error {
+	k, err := c.roundTrip(ctx, kind, p)
 	if err != nil {
 		return err
 	}

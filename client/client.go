@@ -1,6 +1,14 @@
 // Package client is what a Go program links to share objects through its node's daemon, and the session's control
 // connection. Objects are mapped, not copied; a get and a release cost one round trip together.
 //
+// What may wait, for the daemon's answer, for memory or for an object, takes a context first. Where that ends before
+// the answer is here, the call gives the context's error and says what it waited for; the connection stays as good as
+// before. What the answer brings later goes back: a reference, an unsealed object, a frame of a stream. What the
+// request alters stays as the daemon does it: a seal, a delete or a name that was under way may have happened. The
+// daemon waits on for as long as the call said, one second longer at most than the context's deadline. A context that
+// cannot end costs nothing; another one is looked at every 50 ms. Calls without a context wait for nobody: they read
+// what is here (Bytes, Meta), or send a message that has no answer (Release, Close, Unpop).
+//
 // It trusts the daemon that it dialled (see ipc.Dial for which it will not dial).
 //
 // Sealed objects do not change. From the seal on, the kernel gives nobody a new writable mapping, not even root. A
@@ -17,8 +25,9 @@
 //
 // The calling thread itself writes its request and reads its reply with blocking system calls; where several goroutines
 // wait, one reads for all (Conn.turn) and hands the turn over. There is no reader goroutine. A timer flushes deferred
-// one-way messages after 1 ms, another one asks now and then which mappings can go while idle ones are held. A Conn
-// does not survive fork without exec; a Go program cannot do that anyway.
+// one-way messages after 1 ms, another one asks now and then which mappings can go while idle ones are held, and so
+// reads replies that nobody waits for any more. A Conn does not survive fork without exec; a Go program cannot do that
+// anyway.
 //
 // Lock order: Conn.revival.turn, Conn.turn, Conn.sendMu, Conn.mu; and view.mu after Conn.mu, by who holds no turn of
 // revival.
@@ -82,7 +91,8 @@ const (
 
 // link carries frames: an *ipc.Dialed, with descriptors, or an *ipc.Remote.
 type link interface {
-	Send(b []byte) error
+	SendNow(b []byte) (n int, full bool, err error)
+	AwaitRoom(giveUp func() error) error
 	Receive(giveUp func() error) (ipc.Frame, error)
 	Shutdown()
 	Close()
@@ -90,19 +100,20 @@ type link interface {
 
 // Conn is a connection to the daemon. Safe for concurrent use.
 type Conn struct {
-	link     link
-	socket   string // or server, for messages
-	daemon   Daemon
-	lane     func() (*ipc.Socket, error) // connects once more to the same daemon
-	remote   bool                        // no descriptor comes over the link
-	done     func()                      // waits for what the link started; may be nil
-	excuse   func(error) error           // says why the daemon's first answer did not come, after Close; may be nil
-	patience time.Duration               // for the daemon's first answer, where helloTime is too short
+	link   link
+	socket string // or server, for messages
+	daemon Daemon
+	lane   func(context.Context) (*ipc.Socket, error) // connects once more to the same daemon
+	remote bool                                       // no descriptor comes over the link
+	done   func()                                     // waits for what the link started; may be nil
+	// says why the daemon's first answer did not come, after Close; may be nil
+	excuse   func(error) error
+	patience time.Duration // for the daemon's first answer, where helloTime is too short
 	// connects once more to the same server, for a session that is kept; nil: it cannot
-	redial func() (*Conn, error)
+	redial func(context.Context) (*Conn, error)
 	// how long the daemon may say nothing while a call waits, in a session; 0: as long as it likes
 	silence time.Duration
-	renewal func(ask bool) error // gets the next certificate when it is time; nil: there is none
+	renewal func(ctx context.Context, ask bool) error // gets the next certificate when it is time; nil: there is none
 
 	revival  revival
 	attempts atomic.Uint64 // numbers of AttachObject
@@ -112,6 +123,8 @@ type Conn struct {
 
 	sendMu  sync.Mutex     // guards the socket's writing side and what follows
 	out     []byte         // one-way messages to go with the next request
+	sent    int            // bytes of out that are out already
+	full    bool           // the socket had no room for all of out
 	next    uint64         // last request number
 	release wire.IDMessage // what a Release is built in
 
@@ -125,6 +138,7 @@ type Conn struct {
 	pending          map[uint64]*call
 	views            map[uint64]*view
 	idle             int // views without references
+	abandoned        int // pending calls that nobody waits for
 	err              error
 	closed, unlinked bool
 	session          bool // has one: it does not outlive the connection, unless it is kept
@@ -135,15 +149,17 @@ type Conn struct {
 	held             *Object     // the first of those that are not released
 }
 
-// Dial connects to the daemon at socket ("" = the first of ipc.Sockets() where one answers). The caller must Close.
-func Dial(socket string) (*Conn, error) { return DialOptions(Options{Socket: socket}) }
-
-// DialOptions is Dial with options. No daemon is ErrDisconnected; one of another release may be object.ErrVersion.
-func DialOptions(o Options) (*Conn, error) {
+// Dial connects to this machine's daemon. The caller must Close; ctx is for connecting alone. No daemon is
+// ErrDisconnected; one of another release may be object.ErrVersion.
+func Dial(ctx context.Context, o Options) (*Conn, error) {
 	if o.Program == "" {
 		o.Program = filepath.Base(os.Args[0])
 	}
-	link, at, err := ipc.Lookup(o.Socket, o.Spin)
+	var giveUp func() error
+	if ctx.Done() != nil {
+		giveUp = ctx.Err
+	}
+	link, at, err := ipc.Lookup(o.Socket, o.Spin, giveUp)
 	if none := (*ipc.NoDaemonError)(nil); errors.As(err, &none) {
 		return nil, fmt.Errorf("%w: %w: %s", ErrDisconnected, err, none.Advice())
 	}
@@ -155,10 +171,10 @@ func DialOptions(o Options) (*Conn, error) {
 	if !o.NoReconnect {
 		again := o
 		again.NoReconnect = true
-		c.revival.dial = func() (*Conn, error) { return DialOptions(again) }
+		c.revival.dial = func(ctx context.Context) (*Conn, error) { return Dial(ctx, again) }
 	}
-	c.lane = func() (*ipc.Socket, error) { return ipc.DialUnix(o.Socket) }
-	if err := c.hello(o.Program); err != nil {
+	c.lane = func(ctx context.Context) (*ipc.Socket, error) { return ipc.DialUnix(o.Socket, ctx.Err) }
+	if err := c.hello(ctx, o.Program); err != nil {
 		c.Close()
 		return nil, err
 	}
@@ -174,15 +190,15 @@ func newConn(l link, at string) *Conn {
 	}
 }
 
-func (c *Conn) hello(program string) error {
+func (c *Conn) hello(within context.Context, program string) error {
 	limit := max(helloTime, c.patience)
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeout(within, limit)
 	defer cancel()
 	// In this life alone: a refusal is the answer, and nothing to try again for.
 	call, err := c.roundTripIn(ctx, 1, wire.Hello, &wire.HelloRequest{
 		Magic: wire.Magic, Lowest: wire.LowestVersion, Highest: wire.Version, Program: program[:min(len(program), 255)],
 	})
-	if errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, context.DeadlineExceeded) && within.Err() == nil {
 		return fmt.Errorf("%w: no answer at %s within %v: is it a Tendril daemon?", ErrDisconnected, c.socket, limit)
 	}
 	if err != nil {
@@ -261,6 +277,7 @@ func (c *Conn) failLocked(err error) {
 		c.unlinked = true
 		c.link.Shutdown()
 	}
+	c.abandoned = 0
 	for request, call := range c.pending {
 		delete(c.pending, request)
 		call.finish(c.err)
@@ -291,9 +308,9 @@ func (c *Conn) disconnected(err error) error {
 }
 
 // Status gives the daemon's status as JSON.
-func (c *Conn) Status() (json.RawMessage, error) {
+func (c *Conn) Status(ctx context.Context) (json.RawMessage, error) {
 	var raw json.RawMessage
-	err := c.query(wire.Status, nil, &raw)
+	err := c.query(ctx, wire.Status, nil, &raw)
 	return raw, err
 }
 

@@ -113,7 +113,7 @@ func (n *node) open(t testing.TB) {
 
 func (n *node) dial(t testing.TB) *client.Conn {
 	t.Helper()
-	c, err := client.Dial(n.socket)
+	c, err := client.Dial(context.Background(), client.Options{Socket: n.socket})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestShareBetweenConnections(t *testing.T) {
 	for _, size := range []int{0, 1, 100, 4096, 1 << 20, 40 << 20} {
 		data := bytes.Repeat([]byte("0123456789abcdef"), size/16+1)[:size]
 		name := fmt.Sprintf("size%d", size)
-		mine := must(a.Put(data, client.CreateOptions{Name: name, Class: object.Named, Meta: []byte(`{"n":1}`)}))(t)
+		mine := must(a.Put(ctx, data, client.CreateOptions{Name: name, Class: object.Named, Meta: []byte(`{"n":1}`)}))(t)
 		if !bytes.Equal(mine.Bytes(), data) {
 			t.Errorf("%d bytes: the creator reads something else", size)
 		}
@@ -158,7 +158,7 @@ func TestShareBetweenConnections(t *testing.T) {
 		if !bytes.Equal(got.Bytes(), data) || string(got.Meta()) != `{"n":1}` || got.Size() != uint64(size) {
 			t.Errorf("%d bytes: got %d others", size, len(got.Bytes()))
 		}
-		info := must(got.Info())(t)
+		info := must(got.Info(ctx))(t)
 		if info.Name != name || info.ID != got.ID() || info.State != object.Sealed || info.CreatorPID != os.Getpid() {
 			t.Errorf("%+v", info)
 		}
@@ -168,16 +168,16 @@ func TestShareBetweenConnections(t *testing.T) {
 			t.Error("Bytes after Release")
 		}
 	}
-	infos := must(b.List("size", false))(t)
+	infos := must(b.List(ctx, "size", false))(t)
 	if len(infos) != 6 {
 		t.Errorf("List: %d objects", len(infos))
 	}
 	for _, info := range infos {
-		if err := b.Delete(info.ID); err != nil {
+		if err := b.Delete(ctx, info.ID); err != nil {
 			t.Error(err)
 		}
 	}
-	if left := must(b.List("", true))(t); len(left) != 0 {
+	if left := must(b.List(ctx, "", true))(t); len(left) != 0 {
 		t.Errorf("left: %+v", left)
 	}
 }
@@ -196,22 +196,22 @@ func TestErrorsCrossTheWire(t *testing.T) {
 	want(err, object.ErrNotFound)
 	_, err = a.GetByName(ctx, "none", time.Millisecond)
 	want(err, object.ErrTimeout)
-	_, err = a.Create(1<<40, client.CreateOptions{})
+	_, err = a.Create(ctx, 1<<40, client.CreateOptions{})
 	want(err, object.ErrFull)
-	_, err = a.Create(1, client.CreateOptions{Class: object.Persisted})
+	_, err = a.Create(ctx, 1, client.CreateOptions{Class: object.Persisted})
 	want(err, object.ErrUnsupported)
-	_, err = a.Create(1, client.CreateOptions{Name: strings.Repeat("n", 256)})
+	_, err = a.Create(ctx, 1, client.CreateOptions{Name: strings.Repeat("n", 256)})
 	want(err, object.ErrInvalid)
-	buf := must(a.Create(1, client.CreateOptions{}))(t)
+	buf := must(a.Create(ctx, 1, client.CreateOptions{}))(t)
 	_, err = b.Get(ctx, buf.ID(), 0)
 	want(err, object.ErrNotSealed)
-	want(b.Delete(buf.ID()), object.ErrNotSealed)
-	if err := buf.Abort(); err != nil {
+	want(b.Delete(ctx, buf.ID()), object.ErrNotSealed)
+	if err := buf.Abort(ctx); err != nil {
 		t.Error(err)
 	}
 	_, err = b.Get(ctx, buf.ID(), 0)
 	want(err, object.ErrNotFound)
-	if _, err := a.Status(); err != nil {
+	if _, err := a.Status(ctx); err != nil {
 		t.Errorf("the connection must live on: %v", err)
 	}
 }
@@ -231,9 +231,9 @@ func TestWaitingGet(t *testing.T) {
 		})
 	}
 	// Others go on while one reads for all.
-	o := must(b.Put([]byte("other"), client.CreateOptions{}))(t)
+	o := must(b.Put(context.Background(), []byte("other"), client.CreateOptions{}))(t)
 	o.Release()
-	must(a.Put([]byte("here"), client.CreateOptions{Name: "soon", Class: object.Named}))(t).Release()
+	must(a.Put(context.Background(), []byte("here"), client.CreateOptions{Name: "soon", Class: object.Named}))(t).Release()
 	wg.Wait()
 
 	ctx, cancel := context.WithCancel(context.Background())
@@ -246,10 +246,10 @@ func TestWaitingGet(t *testing.T) {
 	if err := <-failed; !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled get: %v", err)
 	}
-	later := must(a.Put([]byte("late"), client.CreateOptions{Name: "later", Class: object.Named}))(t)
+	later := must(a.Put(context.Background(), []byte("late"), client.CreateOptions{Name: "later", Class: object.Named}))(t)
 	later.Release()
 	waitFor(t, "the abandoned get's reference to go", func() bool {
-		info, err := b.StatByName("later") // reads, and so undoes
+		info, err := b.StatByName(context.Background(), "later") // reads, and so undoes
 		return err == nil && info.Refs == 0
 	})
 }
@@ -262,7 +262,7 @@ func TestManyGoroutines(t *testing.T) {
 		wg.Go(func() {
 			for i := range 200 {
 				data := []byte(fmt.Sprintf("%d/%d", g, i))
-				o, err := c.Put(data, client.CreateOptions{})
+				o, err := c.Put(context.Background(), data, client.CreateOptions{})
 				if err != nil {
 					t.Error(err)
 					return
@@ -284,9 +284,9 @@ func TestManyGoroutines(t *testing.T) {
 func TestStrict(t *testing.T) {
 	n := startNode(t, store.Options{})
 	a := n.dial(t)
-	o := must(a.Put([]byte("never again"), client.CreateOptions{Strict: true}))(t)
+	o := must(a.Put(context.Background(), []byte("never again"), client.CreateOptions{Strict: true}))(t)
 	defer o.Release()
-	if info := must(o.Info())(t); !info.Strict || string(o.Bytes()) != "never again" {
+	if info := must(o.Info(context.Background()))(t); !info.Strict || string(o.Bytes()) != "never again" {
 		t.Errorf("%+v %q", info, o.Bytes())
 	}
 }
@@ -296,7 +296,7 @@ func TestMemoryComesBack(t *testing.T) {
 	a, b := n.dial(t), n.dial(t)
 	ctx := context.Background()
 	for i := range 20 { // 20 × 16 MiB through a store of 64
-		o, err := a.Put(bytes.Repeat([]byte{byte(i)}, 16<<20), client.CreateOptions{})
+		o, err := a.Put(ctx, bytes.Repeat([]byte{byte(i)}, 16<<20), client.CreateOptions{})
 		if err != nil {
 			t.Fatalf("round %d: %v", i, err)
 		}
@@ -308,9 +308,9 @@ func TestMemoryComesBack(t *testing.T) {
 		o.Release()
 	}
 	waitFor(t, "room for more than fits beside what both keep mapped", func() bool {
-		buf, err := a.Create(40<<20, client.CreateOptions{})
+		buf, err := a.Create(ctx, 40<<20, client.CreateOptions{})
 		if err == nil {
-			err = buf.Abort()
+			err = buf.Abort(ctx)
 		}
 		return err == nil
 	})
@@ -324,7 +324,7 @@ func TestMemoryComesBack(t *testing.T) {
 func TestDaemonGoes(t *testing.T) {
 	n := startNode(t, store.Options{})
 	c := n.dial(t)
-	o := must(c.Put([]byte("kept"), client.CreateOptions{}))(t)
+	o := must(c.Put(context.Background(), []byte("kept"), client.CreateOptions{}))(t)
 	failed := make(chan error)
 	go func() {
 		_, err := c.GetByName(context.Background(), "never", time.Minute)
@@ -335,14 +335,15 @@ func TestDaemonGoes(t *testing.T) {
 	if err := <-failed; !errors.Is(err, client.ErrDisconnected) {
 		t.Errorf("get under way: %v", err)
 	}
-	if _, err := c.Status(); !errors.Is(err, client.ErrDisconnected) {
+	if _, err := c.Status(context.Background()); !errors.Is(err, client.ErrDisconnected) {
 		t.Errorf("later call: %v", err)
 	}
 	if string(o.Bytes()) != "kept" {
 		t.Error("held objects must stay readable")
 	}
 	o.Release()
-	if _, err := client.Dial(n.socket); !errors.Is(err, client.ErrDisconnected) {
+	if _, err := client.Dial(context.Background(), client.Options{Socket: n.socket}); !errors.Is(err,
+		client.ErrDisconnected) {
 		t.Errorf("Dial without a daemon: %v", err)
 	}
 }
@@ -350,18 +351,18 @@ func TestDaemonGoes(t *testing.T) {
 func TestSession(t *testing.T) {
 	n := startNode(t, store.Options{})
 	c := n.dial(t)
-	if _, err := c.AllocSegment(100, nil); !errors.Is(err, object.ErrInvalid) {
+	if _, err := c.AllocSegment(context.Background(), 100, nil); !errors.Is(err, object.ErrInvalid) {
 		t.Errorf("AllocSegment outside a session: %v", err)
 	}
-	session, snapshot, err := c.OpenSession("v", []byte(`{}`))
+	session, snapshot, err := c.OpenSession(context.Background(), "v", []byte(`{}`))
 	if err != nil || session != 7 || len(snapshot) < 3<<20 || !json.Valid(snapshot) {
 		t.Fatalf("OpenSession: %d, %d bytes, %v", session, len(snapshot), err)
 	}
-	if _, _, err := c.OpenSession("v", nil); !errors.Is(err, object.ErrExists) {
+	if _, _, err := c.OpenSession(context.Background(), "v", nil); !errors.Is(err, object.ErrExists) {
 		t.Errorf("second session: %v", err)
 	}
 	n.backend.full.Store(2) // for a moment
-	w := must(c.OpenWorker(0))(t)
+	w := must(c.OpenWorker(context.Background(), 0))(t)
 	if w.ID != 3 {
 		t.Errorf("%+v", w)
 	}
@@ -371,21 +372,21 @@ func TestSession(t *testing.T) {
 		t.Errorf("descriptors in the wrong order? %v", err)
 	}
 	w.Socket.Close()
-	if alive, text, err := c.WorkerFate(3); alive || text != "killed by SIGSEGV" || err != nil {
+	if alive, text, err := c.WorkerFate(context.Background(), 3); alive || text != "killed by SIGSEGV" || err != nil {
 		t.Errorf("fate: %v %q %v", alive, text, err)
 	}
-	if err := c.ReserveDevice(3, 1<<30); err != nil {
+	if err := c.ReserveDevice(context.Background(), 3, 1<<30); err != nil {
 		t.Error(err)
 	}
-	if err := c.ReserveDevice(3, 2<<30); !errors.Is(err, object.ErrQuota) {
+	if err := c.ReserveDevice(context.Background(), 3, 2<<30); !errors.Is(err, object.ErrQuota) {
 		t.Error(err)
 	}
 	c.ReturnDevice(3, 0)
 	c.CloseWorker(3)
 
-	s := must(c.AllocSegment(100_000, nil))(t)
+	s := must(c.AllocSegment(context.Background(), 100_000, nil))(t)
 	copy(s.Bytes(), "result")
-	id := must(s.Publish(6, client.CreateOptions{Name: "r", Class: object.Named}, false))(t)
+	id := must(s.Publish(context.Background(), 6, client.CreateOptions{Name: "r", Class: object.Named}, false))(t)
 	if s.Bytes() != nil {
 		t.Error("a published segment must be unmapped")
 	}
@@ -396,7 +397,7 @@ func TestSession(t *testing.T) {
 	}
 	o.Release()
 	c.ReleaseID(id)
-	free := must(c.AllocSegment(1, nil))(t)
+	free := must(c.AllocSegment(context.Background(), 1, nil))(t)
 	free.Free()
 	waitFor(t, "the freed segment to go", func() bool { return n.store.Status().SessionBytes == 0 })
 }
@@ -405,19 +406,20 @@ func TestSession(t *testing.T) {
 func TestSessionSparesFirst(t *testing.T) {
 	n := startNode(t, store.Options{CapacityBytes: 8 << 20})
 	c := n.dial(t)
-	if _, _, err := c.OpenSession("v", []byte(`{}`)); err != nil {
+	if _, _, err := c.OpenSession(context.Background(), "v", []byte(`{}`)); err != nil {
 		t.Fatal(err)
 	}
-	kept := must(c.AllocSegment(6<<20, nil))(t)
+	kept := must(c.AllocSegment(context.Background(), 6<<20, nil))(t)
 	spared := 0
-	s := must(c.AllocSegment(5<<20, func() { spared++; kept.Free() }))(t)
+	s := must(c.AllocSegment(context.Background(), 5<<20, func() { spared++; kept.Free() }))(t)
 	if spared != 1 {
 		t.Errorf("asked %d times to spare something", spared)
 	}
-	if _, err := c.AllocSegment(5<<20, func() { spared++ }); !errors.Is(err, object.ErrFull) || spared != 2 {
+	if _, err := c.AllocSegment(context.Background(), 5<<20, func() { spared++ }); !errors.Is(err,
+		object.ErrFull) || spared != 2 {
 		t.Errorf("with nothing to spare: %v, asked %d times", err, spared)
 	}
-	more := must(c.AllocSegment(1<<20, func() { t.Error("asked to spare where there is room") }))(t)
+	more := must(c.AllocSegment(context.Background(), 1<<20, func() { t.Error("asked to spare where there is room") }))(t)
 	more.Free()
 	s.Free()
 }
@@ -444,14 +446,14 @@ func TestWhatKeepsAnObject(t *testing.T) {
 		{client.CreateOptions{Name: "ttl", TTL: time.Hour}, object.TTL, true},
 		{client.CreateOptions{Name: "both", Class: object.Named}, object.Named, true},
 	} {
-		o := must(a.Put([]byte("x"), c.o))(t)
-		info := must(o.Info())(t)
+		o := must(a.Put(context.Background(), []byte("x"), c.o))(t)
+		info := must(o.Info(context.Background()))(t)
 		if o.Class() != c.class || info.Class != c.class {
 			t.Errorf("%d: class %v here, %v at the daemon, want %v", i, o.Class(), info.Class, c.class)
 		}
 		o.Release()
-		a.Stat(o.ID()) // the release went before it
-		if _, err := b.Stat(o.ID()); (err == nil) != c.stays {
+		a.Stat(context.Background(), o.ID()) // the release went before it
+		if _, err := b.Stat(context.Background(), o.ID()); (err == nil) != c.stays {
 			t.Errorf("%d: after the release: %v", i, err)
 		}
 	}

@@ -13,14 +13,14 @@ import (
 // keeps them, also those that are deleted meanwhile. Of the options Name, Class, TTL, Labels and Meta count; a
 // persisted composite needs persisted members. The caller must Release it. Errors: object.ErrInvalid, ErrNotFound,
 // ErrPermission, ErrNotSealed, ErrExists, ErrFull, ErrQuota, ErrUnsupported (too deep, too large); ErrDisconnected.
-func (c *Conn) Compose(members []object.Member, o CreateOptions) (*Object, error) {
+func (c *Conn) Compose(ctx context.Context, members []object.Member, o CreateOptions) (*Object, error) {
 	if len(members) > object.MaxMembers {
 		return nil, fmt.Errorf("%w: a composite of %d members: want 1 to %d", object.ErrInvalid, len(members),
 			object.MaxMembers)
 	}
 	m := wire.ComposeRequest{Class: o.class(), Name: o.Name, Meta: o.Meta, TTLMS: uint64(max(o.TTL.Milliseconds(), 0)),
 		Labels: o.Labels, Members: members}
-	k, err := c.roundTrip(context.Background(), wire.Compose, &m)
+	k, err := c.roundTrip(ctx, wire.Compose, &m)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func (c *Conn) GetTree(ctx context.Context, id object.ID, wait time.Duration) (*
 	if o.Size() > 0 {
 		return t, nil
 	}
-	info, err := o.Info()
+	info, err := o.Info(ctx)
 	for i := 0; i < len(info.Members) && err == nil; i++ {
 		var part *Tree
 		if part, err = c.GetTree(ctx, info.Members[i].ID, 0); err == nil {

@@ -16,10 +16,12 @@ import (
 func TestComposeAndGetTree(t *testing.T) {
 	n := startNode(t, store.Options{})
 	a, b := n.dial(t), n.dial(t)
-	image, mask := must(a.Put([]byte("image"), client.CreateOptions{}))(t),
-		must(a.Put([]byte("mask"), client.CreateOptions{}))(t)
-	inner := must(a.Compose([]object.Member{{Name: "mask", ID: mask.ID()}}, client.CreateOptions{}))(t)
-	sample := must(a.Compose([]object.Member{{Name: "image", ID: image.ID()}, {Name: "more", ID: inner.ID()}},
+	image, mask := must(a.Put(context.Background(), []byte("image"), client.CreateOptions{}))(t),
+		must(a.Put(context.Background(), []byte("mask"), client.CreateOptions{}))(t)
+	inner := must(a.Compose(context.Background(), []object.Member{{Name: "mask", ID: mask.ID()}},
+		client.CreateOptions{}))(t)
+	sample := must(a.Compose(context.Background(), []object.Member{{Name: "image", ID: image.ID()}, {Name: "more",
+		ID: inner.ID()}},
 		client.CreateOptions{Class: object.Named, Name: "sample", Meta: []byte(`{"n":1}`)}))(t)
 	a.Close() // what it held is the composite's alone now
 	tree := must(b.GetTree(context.Background(), sample.ID(), time.Minute))(t)
@@ -28,7 +30,7 @@ func TestComposeAndGetTree(t *testing.T) {
 		t.Errorf("%+v", tree)
 	}
 	tree.ReleaseAll()
-	if err := b.DeleteByName("sample"); err != nil {
+	if err := b.DeleteByName(context.Background(), "sample"); err != nil {
 		t.Fatal(err)
 	}
 	waitFor(t, "all objects' end", func() bool { st := n.store.Status(); return st.Objects == 0 && st.References == 0 })
@@ -38,18 +40,18 @@ func TestFillFromSeveralConnections(t *testing.T) {
 	n := startNode(t, store.Options{})
 	creator := n.dial(t)
 	const size, parts = 4 << 20, 4
-	buf := must(creator.Create(size, client.CreateOptions{Shared: true, Strict: true}))(t)
+	buf := must(creator.Create(context.Background(), size, client.CreateOptions{Shared: true, Strict: true}))(t)
 	var wait sync.WaitGroup
 	joined := make(chan struct{}, parts)
 	for i := range parts {
 		wait.Go(func() {
-			c, err := client.Dial(n.socket)
+			c, err := client.Dial(context.Background(), client.Options{Socket: n.socket})
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			defer c.Close()
-			p, err := c.Fill(buf.ID(), "")
+			p, err := c.Fill(context.Background(), buf.ID(), "")
 			if err != nil {
 				t.Error(err)
 				return
@@ -57,7 +59,7 @@ func TestFillFromSeveralConnections(t *testing.T) {
 			joined <- struct{}{}
 			part := p.Bytes()[i*size/parts:][:size/parts]
 			copy(part, bytes.Repeat([]byte{byte(i + 1)}, len(part)))
-			if err := p.Done(); err != nil {
+			if err := p.Done(context.Background()); err != nil {
 				t.Error(err)
 			}
 		})
@@ -82,8 +84,8 @@ func TestFillFromSeveralConnections(t *testing.T) {
 func TestFillerDies(t *testing.T) {
 	n := startNode(t, store.Options{})
 	creator, filler := n.dial(t), n.dial(t)
-	buf := must(creator.Create(10, client.CreateOptions{Shared: true, Name: "n"}))(t)
-	must(filler.Fill(object.ID{}, "n"))(t)
+	buf := must(creator.Create(context.Background(), 10, client.CreateOptions{Shared: true, Name: "n"}))(t)
+	must(filler.Fill(context.Background(), object.ID{}, "n"))(t)
 	if _, err := buf.SealFilled(context.Background(), 0, false); !errors.Is(err, object.ErrBusy) {
 		t.Errorf("%v", err)
 	}

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"net"
 	"os"
@@ -26,7 +27,7 @@ func TestServerNames(t *testing.T) {
 		}
 	}
 	for name, err := range map[string]error{
-		"DialServer":       second(DialServer("u@host", Options{})),
+		"DialServer":       second(DialServer(context.Background(), "u@host", Options{})),
 		"Logout":           Logout("u@host"),
 		"CertificateUntil": second(CertificateUntil("u@host")),
 		"Reach":            second(Reach(t.Context(), "u@host")),
@@ -35,7 +36,7 @@ func TestServerNames(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := Login("host", "no token", ""); err == nil {
+	if _, err := Login(context.Background(), "host", "no token", ""); err == nil {
 		t.Error("logged in with what is no token")
 	}
 }
@@ -50,7 +51,7 @@ func TestCredentials(t *testing.T) {
 	if list, err := Servers(); err != nil || len(list) != 0 {
 		t.Errorf("at first: %v, %v", list, err)
 	}
-	if _, err := DialServer("host", Options{}); !errors.Is(err, object.ErrPermission) {
+	if _, err := DialServer(context.Background(), "host", Options{}); !errors.Is(err, object.ErrPermission) {
 		t.Errorf("without a login: %v", err)
 	}
 	if err := Logout("host"); !errors.Is(err, object.ErrNotFound) {
@@ -78,7 +79,7 @@ func TestCredentials(t *testing.T) {
 		t.Errorf("%v, %v", list, err)
 	}
 	for _, server := range []string{"host", "old:1"} {
-		_, dialErr := DialServer(server, Options{})
+		_, dialErr := DialServer(context.Background(), server, Options{})
 		_, untilErr := CertificateUntil(server)
 		if dialErr == nil || untilErr == nil {
 			t.Errorf("%s with a damaged authority: %v; %v", server, dialErr, untilErr)

@@ -32,8 +32,8 @@ type GPU struct {
 }
 
 // GPUs lists them. object.ErrUnsupported says why there are none, or that the daemon is of an earlier release.
-func (c *Conn) GPUs() ([]GPU, error) {
-	k, err := c.roundTrip(context.Background(), wire.GPUs, nil)
+func (c *Conn) GPUs(ctx context.Context) ([]GPU, error) {
+	k, err := c.roundTrip(ctx, wire.GPUs, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -46,9 +46,9 @@ func (c *Conn) GPUs() ([]GPU, error) {
 }
 
 // FindGPU reads a UUID, cuda:N for the N-th of GPUs, or opencl:N for the N-th OpenCL device that programs see.
-func (c *Conn) FindGPU(text string) (object.Device, error) {
+func (c *Conn) FindGPU(ctx context.Context, text string) (object.Device, error) {
 	if place, is := strings.CutPrefix(text, "opencl:"); is {
-		return c.findOpenCL(place)
+		return c.findOpenCL(ctx, place)
 	}
 	place, is := strings.CutPrefix(text, "cuda:")
 	if !is {
@@ -59,7 +59,7 @@ func (c *Conn) FindGPU(text string) (object.Device, error) {
 		}
 		return gpu, err
 	}
-	list, err := c.GPUs()
+	list, err := c.GPUs(ctx)
 	if err != nil {
 		return object.Device{}, err
 	}
@@ -74,8 +74,8 @@ func (c *Conn) FindGPU(text string) (object.Device, error) {
 }
 
 // findOpenCL gives the UUID of an OpenCL device by its position among all that the node shows.
-func (c *Conn) findOpenCL(place string) (object.Device, error) {
-	raw, err := c.Devices()
+func (c *Conn) findOpenCL(ctx context.Context, place string) (object.Device, error) {
+	raw, err := c.Devices(ctx)
 	if err != nil {
 		return object.Device{}, err
 	}
@@ -142,17 +142,20 @@ type DeviceBuffer struct {
 	named bool
 	gen   uint64 // the life of the connection that made it
 	ended bool
+
+	unsure bool // a seal's context ended: it may be sealed
 }
 
 // CreateDevice makes an unsealed object of size bytes in the memory of a GPU. Of the options Own, Checksum, Shared and
 // Strict are object.ErrUnsupported. The caller must Seal or Abort it. Errors: object.ErrUnsupported (no such GPU),
 // ErrInvalid, ErrFull, ErrQuota, ErrNoDevice (the driver failed); ErrDisconnected.
-func (c *Conn) CreateDevice(device object.Device, size uint64, o CreateOptions) (*DeviceBuffer, error) {
+func (c *Conn) CreateDevice(ctx context.Context, device object.Device, size uint64,
+	o CreateOptions) (*DeviceBuffer, error) {
 	if o.Own || o.Checksum || o.Shared || o.Strict {
 		return nil, fmt.Errorf("%w: Own, Checksum, Shared or Strict in the memory of a GPU", object.ErrUnsupported)
 	}
 	b := &DeviceBuffer{c: c, size: size, class: o.class(), meta: o.Meta, named: o.Name != ""}
-	k, m, err := c.askDevice(wire.CreateDevice, &wire.CreateDeviceRequest{SizeBytes: size, Device: device,
+	k, m, err := c.askDevice(ctx, wire.CreateDevice, &wire.CreateDeviceRequest{SizeBytes: size, Device: device,
 		Class: o.class(), Name: o.Name, Meta: o.Meta, TTLMS: uint64(max(o.TTL.Milliseconds(), 0)), Labels: o.Labels})
 	if err != nil {
 		return nil, err
@@ -172,8 +175,8 @@ type Draft struct {
 }
 
 // DraftDevice is CreateDevice for a worker, of an ephemeral object without a name. The caller must Publish or Abort it.
-func (c *Conn) DraftDevice(device object.Device, size uint64, meta []byte) (*Draft, error) {
-	k, err := c.roundTrip(context.Background(), wire.CreateDevice, &wire.CreateDeviceRequest{SizeBytes: size,
+func (c *Conn) DraftDevice(ctx context.Context, device object.Device, size uint64, meta []byte) (*Draft, error) {
+	k, err := c.roundTrip(ctx, wire.CreateDevice, &wire.CreateDeviceRequest{SizeBytes: size,
 		Device: device, Class: object.Ephemeral, Meta: meta})
 	if err != nil {
 		return nil, err
@@ -193,34 +196,39 @@ func (d *Draft) ID() object.ID { return d.id }
 // Publish seals the object, and gives it a name that it takes from the object that has it: from then on it is of class
 // named. Without a name it stays ephemeral. The GPU's work on it must have ended. The connection holds a reference
 // until ReleaseID. An error leaves no object.
-func (d *Draft) Publish(name string) error {
-	err := d.c.simpleIn(d.gen, wire.Seal, &wire.SealRequest{ID: d.id})
+func (d *Draft) Publish(ctx context.Context, name string) error {
+	err := d.c.simpleIn(ctx, d.gen, wire.Seal, &wire.SealRequest{ID: d.id})
 	if err != nil {
-		d.Abort()
+		if isContext(err) { // perhaps sealed: either way it ends with this reference
+			d.c.postRelease(d.gen, d.id)
+		} else {
+			d.Abort(ctx)
+		}
 		return err
 	}
 	if name == "" {
 		return nil
 	}
-	if err = d.c.simpleIn(d.gen, wire.Bind, &wire.BindRequest{ID: d.id, Name: name, Replace: true}); err != nil {
-		_ = d.c.simpleIn(d.gen, wire.Delete, &wire.NameMessage{ID: d.id}) // it goes with the connection, too
+	if err = d.c.simpleIn(ctx, d.gen, wire.Bind, &wire.BindRequest{ID: d.id, Name: name, Replace: true}); err != nil {
+		_ = d.c.tell(ctx, d.gen, wire.Delete, &wire.NameMessage{ID: d.id}) // it goes with the connection, too
 		d.c.ReleaseID(d.id)
 	}
 	return err
 }
 
-// Abort drops the object.
-func (d *Draft) Abort() {
-	_ = d.c.simpleIn(d.gen, wire.Abort, &wire.IDMessage{ID: d.id}) // it goes with the connection, too
+// Abort drops the object. The daemon is told even where ctx has ended.
+func (d *Draft) Abort(ctx context.Context) {
+	_ = d.c.tell(ctx, d.gen, wire.Abort, &wire.IDMessage{ID: d.id}) // it goes with the connection, too
 }
 
 // askDevice asks for memory of a GPU. The caller recycles the call.
-func (c *Conn) askDevice(kind wire.Type, p interface{ Append([]byte) []byte }) (*call, wire.DeviceReply, error) {
+func (c *Conn) askDevice(ctx context.Context, kind wire.Type,
+	p interface{ Append([]byte) []byte }) (*call, wire.DeviceReply, error) {
 	var m wire.DeviceReply
 	if err := c.notShared(kind.String()); err != nil {
 		return nil, m, err
 	}
-	k, err := c.roundTrip(context.Background(), kind, p)
+	k, err := c.roundTrip(ctx, kind, p)
 	if err != nil {
 		return nil, m, err
 	}
@@ -248,12 +256,14 @@ func (k *call) takeFile() *os.File {
 func (b *DeviceBuffer) ID() object.ID { return b.id }
 
 // Seal makes the object findable, with the creator's reference. The GPU's work on it must have ended. On an error (the
-// name is taken: object.ErrExists) the buffer stays.
-func (b *DeviceBuffer) Seal() (*DeviceObject, error) {
+// name is taken: object.ErrExists) the buffer stays. An ended ctx is as for Buffer.Seal.
+func (b *DeviceBuffer) Seal(ctx context.Context) (*DeviceObject, error) {
 	if b.ended {
 		return nil, fmt.Errorf("%w: object %s is sealed or aborted already", object.ErrSealed, b.id)
 	}
-	if err := b.c.simpleIn(b.gen, wire.Seal, &wire.SealRequest{ID: b.id}); err != nil {
+	err := b.c.simpleIn(ctx, b.gen, wire.Seal, &wire.SealRequest{ID: b.id})
+	if err != nil && !(b.unsure && errors.Is(err, object.ErrSealed)) {
+		b.unsure = b.unsure || isContext(err)
 		return nil, err
 	}
 	b.ended = true
@@ -268,17 +278,18 @@ func (b *DeviceBuffer) Seal() (*DeviceObject, error) {
 
 // Abort drops the object. After Seal it does nothing. If the object has no name, the daemon hears of it with this
 // connection's next request, or within some ms.
-func (b *DeviceBuffer) Abort() error {
+func (b *DeviceBuffer) Abort(ctx context.Context) error {
 	if b.ended {
 		return nil
 	}
 	b.ended = true
 	b.Memory.close()
-	if !b.named { // nobody waits for its name, and the next request, which it goes along with, gets the memory again
+	if !b.named || b.unsure {
+		// nobody waits for its name, and the next request, which it goes along with, gets the memory again
 		b.c.postRelease(b.gen, b.id)
 		return nil
 	}
-	err := b.c.simpleIn(b.gen, wire.Abort, &wire.IDMessage{ID: b.id})
+	err := b.c.tell(ctx, b.gen, wire.Abort, &wire.IDMessage{ID: b.id})
 	if errors.Is(err, ErrDisconnected) {
 		return nil // the object went with its connection
 	}
@@ -295,13 +306,14 @@ type DeviceObject struct {
 // wait for one that is not there or not sealed yet. The caller must Release it. Errors: as Get's; object.ErrUnsupported
 // for one in host memory.
 func (c *Conn) GetDevice(ctx context.Context, id object.ID, name string, wait time.Duration) (*DeviceObject, error) {
-	k, m, err := c.askDevice(wire.GetDevice, &wire.NameMessage{ID: id, Name: name})
+	k, m, err := c.askDevice(ctx, wire.GetDevice, &wire.NameMessage{ID: id, Name: name})
 	if wait > 0 && (errors.Is(err, object.ErrNotFound) || errors.Is(err, object.ErrNotSealed)) {
 		var waited *call
-		if waited, err = c.roundTrip(ctx, wire.AwaitMany, &wire.AwaitManyRequest{WaitMS: milliseconds(wait),
-			Wanted: []wire.NameMessage{{ID: id, Name: name}}}); err == nil {
+		ask := &wire.AwaitManyRequest{WaitMS: milliseconds(within(ctx, wait)),
+			Wanted: []wire.NameMessage{{ID: id, Name: name}}}
+		if waited, err = c.roundTrip(ctx, wire.AwaitMany, ask); err == nil {
 			waited.recycle()
-			k, m, err = c.askDevice(wire.GetDevice, &wire.NameMessage{ID: id, Name: name})
+			k, m, err = c.askDevice(ctx, wire.GetDevice, &wire.NameMessage{ID: id, Name: name})
 		}
 	}
 	if err != nil {
@@ -339,8 +351,8 @@ func (o *DeviceObject) Release() {
 // connection. One of the two at least is in the memory of a GPU, and one in host memory that is copied into was created
 // with Own. Errors: object.ErrInvalid, ErrNotFound, ErrNotSealed, ErrSealed, ErrPermission, ErrNoDevice (the driver
 // failed); ErrDisconnected.
-func (c *Conn) CopyObject(to object.ID, toOffset uint64, from object.ID, fromName string, fromOffset,
-	bytes uint64) error {
-	return c.simple(wire.CopyObject, &wire.CopyRequest{To: to, ToOffset: toOffset, From: from, FromName: fromName,
+func (c *Conn) CopyObject(ctx context.Context, to object.ID, toOffset uint64, from object.ID, fromName string,
+	fromOffset, bytes uint64) error {
+	return c.simple(ctx, wire.CopyObject, &wire.CopyRequest{To: to, ToOffset: toOffset, From: from, FromName: fromName,
 		FromOffset: fromOffset, Bytes: bytes})
 }

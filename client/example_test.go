@@ -52,14 +52,14 @@ func check(err error) {
 
 // One process fills shared memory in place and seals it; another gets the same memory by its name.
 func Example() {
-	conn, err := client.Dial("") // this user's daemon, else the system's
+	conn, err := client.Dial(context.Background(), client.Options{}) // this user's daemon, else the system's
 	check(err)
 	defer conn.Close()
 
-	buffer, err := conn.Create(5, client.CreateOptions{Name: "greeting"})
+	buffer, err := conn.Create(context.Background(), 5, client.CreateOptions{Name: "greeting"})
 	check(err)
 	copy(buffer.Bytes(), "hello")
-	made, err := buffer.Seal() // it does not change from here on
+	made, err := buffer.Seal(context.Background()) // it does not change from here on
 	check(err)
 	made.Release() // its name keeps it
 
@@ -68,23 +68,23 @@ func Example() {
 	defer got.Release()
 	fmt.Println(string(got.Bytes()), got.Class())
 
-	check(conn.DeleteByName("greeting"))
+	check(conn.DeleteByName(context.Background(), "greeting"))
 	// Output: hello named
 }
 
 func ExampleConn_Put() {
-	conn, err := client.Dial("")
+	conn, err := client.Dial(context.Background(), client.Options{})
 	check(err)
 	defer conn.Close()
 
-	o, err := conn.Put([]byte("for a minute"), client.CreateOptions{
+	o, err := conn.Put(context.Background(), []byte("for a minute"), client.CreateOptions{
 		Name: "short", TTL: time.Minute, Labels: map[string]string{"kind": "note"},
 	})
 	check(err)
 	defer o.Release()
 	fmt.Println(o.Size(), o.Class())
 
-	_, err = conn.Put(nil, client.CreateOptions{Name: "short"})
+	_, err = conn.Put(context.Background(), nil, client.CreateOptions{Name: "short"})
 	fmt.Println(errors.Is(err, object.ErrExists))
 	// Output:
 	// 12 ttl
@@ -93,7 +93,7 @@ func ExampleConn_Put() {
 
 // A get can wait for an object that does not exist yet, as long as the context lets it.
 func ExampleConn_GetByName() {
-	conn, err := client.Dial("")
+	conn, err := client.Dial(context.Background(), client.Options{})
 	check(err)
 	defer conn.Close()
 
@@ -110,16 +110,17 @@ func ExampleConn_GetByName() {
 }
 
 func ExampleConn_Objects() {
-	conn, err := client.Dial("")
+	conn, err := client.Dial(context.Background(), client.Options{})
 	check(err)
 	defer conn.Close()
 	for _, name := range []string{"list/a", "list/b", "other"} {
-		o, err := conn.Put([]byte(name), client.CreateOptions{Name: name, EphemeralName: true})
+		o, err := conn.Put(context.Background(), []byte(name), client.CreateOptions{Name: name, EphemeralName: true})
 		check(err)
 		defer o.Release()
 	}
 
-	for info, err := range conn.Objects(client.Query{Prefix: "list/"}) { // page by page, however many there are
+	for info, err := range conn.Objects(context.Background(),
+		client.Query{Prefix: "list/"}) { // page by page, however many there are
 		check(err)
 		fmt.Println(info.Name, info.SizeBytes)
 	}
@@ -130,24 +131,24 @@ func ExampleConn_Objects() {
 
 // A stream is a bounded queue of objects. Each frame goes to one reader.
 func ExampleWriter() {
-	conn, err := client.Dial("")
+	conn, err := client.Dial(context.Background(), client.Options{})
 	check(err)
 	defer conn.Close()
 	ctx := context.Background()
 
-	writer, err := conn.OpenWriter("video", client.StreamOptions{Frames: 4})
+	writer, err := conn.OpenWriter(ctx, "video", client.StreamOptions{Frames: 4})
 	check(err)
 	for _, text := range []string{"one", "two"} {
-		frame, err := writer.Buffer(uint64(len(text)))
+		frame, err := writer.Buffer(ctx, uint64(len(text)))
 		check(err)
 		copy(frame.Bytes(), text)
 		check(writer.Push(ctx, frame, nil, time.Second)) // waits for room as long as that
 	}
-	check(writer.End())
+	check(writer.End(ctx))
 
-	reader, err := conn.OpenReader("video", client.StreamOptions{})
+	reader, err := conn.OpenReader(ctx, "video", client.StreamOptions{})
 	check(err)
-	defer reader.Close()
+	defer reader.Close(ctx)
 	for {
 		frame, err := reader.Pop(ctx, time.Second)
 		if errors.Is(err, object.ErrEnded) {
@@ -164,21 +165,22 @@ func ExampleWriter() {
 
 // Several processes fill one object. Who made it seals it when all are done.
 func ExamplePart() {
-	conn, err := client.Dial("")
+	conn, err := client.Dial(context.Background(), client.Options{})
 	check(err)
 	defer conn.Close()
 
-	whole, err := conn.Create(6, client.CreateOptions{Name: "mosaic", Shared: true, EphemeralName: true})
+	whole, err := conn.Create(context.Background(), 6, client.CreateOptions{Name: "mosaic", Shared: true,
+		EphemeralName: true})
 	check(err)
 	copy(whole.Bytes()[:3], "abc")
 
-	other, err := client.Dial("") // in another process
+	other, err := client.Dial(context.Background(), client.Options{}) // in another process
 	check(err)
 	defer other.Close()
-	part, err := other.Fill(object.ID{}, "mosaic")
+	part, err := other.Fill(context.Background(), object.ID{}, "mosaic")
 	check(err)
 	copy(part.Bytes()[3:], "def")
-	check(part.Done())
+	check(part.Done(context.Background()))
 
 	sealed, err := whole.SealFilled(context.Background(), time.Second, false)
 	check(err)
@@ -189,14 +191,15 @@ func ExamplePart() {
 
 // A composite keeps its members, whatever becomes of their own names.
 func ExampleTree() {
-	conn, err := client.Dial("")
+	conn, err := client.Dial(context.Background(), client.Options{})
 	check(err)
 	defer conn.Close()
-	left, err := conn.Put([]byte("L"), client.CreateOptions{})
+	left, err := conn.Put(context.Background(), []byte("L"), client.CreateOptions{})
 	check(err)
-	right, err := conn.Put([]byte("R"), client.CreateOptions{})
+	right, err := conn.Put(context.Background(), []byte("R"), client.CreateOptions{})
 	check(err)
-	pair, err := conn.Compose([]object.Member{{Name: "left", ID: left.ID()}, {Name: "right", ID: right.ID()}},
+	pair, err := conn.Compose(context.Background(), []object.Member{{Name: "left", ID: left.ID()}, {Name: "right",
+		ID: right.ID()}},
 		client.CreateOptions{})
 	check(err)
 	defer pair.Release()
@@ -214,10 +217,10 @@ func ExampleWatch() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	made := func() { // once it listens
-		conn, err := client.Dial("")
+		conn, err := client.Dial(context.Background(), client.Options{})
 		check(err)
 		defer conn.Close()
-		o, err := conn.Put([]byte("done"), client.CreateOptions{Name: "job/1", EphemeralName: true})
+		o, err := conn.Put(context.Background(), []byte("done"), client.CreateOptions{Name: "job/1", EphemeralName: true})
 		check(err)
 		o.Release()
 	}

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -56,7 +57,7 @@ func TestSSHThatDoesNotConnect(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Setenv("TENDRIL_SSH", program)
-		c, err := DialServer("ssh://nowhere", Options{})
+		c, err := DialServer(context.Background(), "ssh://nowhere", Options{})
 		if err == nil {
 			c.Close()
 		}
@@ -65,7 +66,7 @@ func TestSSHThatDoesNotConnect(t *testing.T) {
 		}
 	}
 	t.Setenv("TENDRIL_SSH", filepath.Join(dir, "no such program"))
-	if _, err := DialServer("ssh://nowhere", Options{}); !errors.Is(err, os.ErrNotExist) {
+	if _, err := DialServer(context.Background(), "ssh://nowhere", Options{}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no program: %v", err)
 	}
 }
@@ -90,23 +91,23 @@ func TestRepliesOfAnotherRelease(t *testing.T) {
 		}
 		return wire.Error, &wire.ErrorReply{Code: object.ErrUnsupported.Code(), Text: "not in this test"}
 	})
-	c, err := Dial(d.socket)
+	c, err := Dial(context.Background(), Options{Socket: d.socket})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
 	for what, err := range map[string]error{
-		"GPUs":         second(c.GPUs()),
+		"GPUs":         second(c.GPUs(context.Background())),
 		"GetDevice":    second(c.GetDevice(t.Context(), object.ID{1}, "", 0)),
-		"CreateDevice": second(c.CreateDevice(object.Device{1}, 1, CreateOptions{})),
-		"ResumeWorker": second(c.ResumeWorker(1, []int{0, 1, 2})),
-		"AttachObject": second(c.AttachObject(1, object.ID{1}, "")),
+		"CreateDevice": second(c.CreateDevice(context.Background(), object.Device{1}, 1, CreateOptions{})),
+		"ResumeWorker": second(c.ResumeWorker(context.Background(), 1, []int{0, 1, 2})),
+		"AttachObject": second(c.AttachObject(context.Background(), 1, object.ID{1}, "")),
 	} {
 		if !errors.Is(err, object.ErrProtocol) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if tickets, err := c.ResumeWorker(1, []int{0, 5}); err != nil || len(tickets) != 2 {
+	if tickets, err := c.ResumeWorker(context.Background(), 1, []int{0, 5}); err != nil || len(tickets) != 2 {
 		t.Errorf("%d tickets, %v", len(tickets), err)
 	}
 	said, err := c.Place(t.Context(), object.ID{1}, "", "")
@@ -115,16 +116,16 @@ func TestRepliesOfAnotherRelease(t *testing.T) {
 		`{"to":"a"}{"wanted":2}` {
 		t.Errorf("%s, %s, %v", said, told, err)
 	}
-	if err := c.UnpublishObject(object.ID{1}); err != nil {
+	if err := c.UnpublishObject(context.Background(), object.ID{1}); err != nil {
 		t.Error(err)
 	}
-	if _, err := c.ClusterStatus(); !errors.Is(err, object.ErrUnsupported) {
+	if _, err := c.ClusterStatus(context.Background()); !errors.Is(err, object.ErrUnsupported) {
 		t.Errorf("%v", err)
 	}
 	if c.Remote() {
 		t.Error("a socket of this machine is remote")
 	}
-	if kept, err := c.KeepSession(1 << 40); kept != 0 || err != nil { // its session needs none
+	if kept, err := c.KeepSession(context.Background(), 1<<40); kept != 0 || err != nil { // its session needs none
 		t.Errorf("%v, %v", kept, err)
 	}
 }

@@ -59,14 +59,14 @@ func reopenerProcess() {
 			return
 		}
 	}
-	c, err := client.Dial("")
+	c, err := client.Dial(context.Background(), client.Options{})
 	if err != nil {
 		fmt.Println("failed:", err)
 		return
 	}
-	infos, err := c.ListWhere(client.Query{Shared: true})
+	infos, err := c.ListWhere(context.Background(), client.Query{Shared: true})
 	if err != nil || len(infos) == 0 {
-		infos, err = c.List("s", true)
+		infos, err = c.List(context.Background(), "s", true)
 	}
 	if err != nil || len(infos) != 1 {
 		fmt.Println("failed:", infos, err)
@@ -128,9 +128,9 @@ func TestReaderCannotReopenForWriting(t *testing.T) {
 	n := startNode(t, store.Options{})
 	c := n.dial(t)
 	text := bytes.Repeat([]byte("as it was "), 1000)
-	o := must(c.Put(text, client.CreateOptions{Name: "s", Class: object.Named}))(t)
+	o := must(c.Put(context.Background(), text, client.CreateOptions{Name: "s", Class: object.Named}))(t)
 	defer o.Release()
-	if err := c.Share(o.ID(), "all"); err != nil {
+	if err := c.Share(context.Background(), o.ID(), "all"); err != nil {
 		t.Fatal(err)
 	}
 	users := map[string]int{"same user": os.Getuid()}
@@ -164,10 +164,10 @@ func TestReaderCannotReopenForWriting(t *testing.T) {
 func TestCreatorWritesAfterTheSeal(t *testing.T) {
 	n := startNode(t, store.Options{})
 	creator, reader := n.dial(t), n.dial(t)
-	buf := must(creator.Create(100, client.CreateOptions{}))(t)
+	buf := must(creator.Create(context.Background(), 100, client.CreateOptions{}))(t)
 	late := buf.Bytes() // a program that breaks its word
 	copy(late, "before")
-	o := must(buf.Seal())(t)
+	o := must(buf.Seal(context.Background()))(t)
 	defer o.Release()
 	got := must(reader.Get(context.Background(), o.ID(), 0))(t)
 	defer got.Release()
@@ -176,17 +176,18 @@ func TestCreatorWritesAfterTheSeal(t *testing.T) {
 		t.Error("a plain seal stopped the creator: SECURITY.md and the client's words are out of date")
 	}
 
-	shared := must(creator.Create(5000, client.CreateOptions{Shared: true, Strict: true, Name: "strict"}))(t)
-	part := must(reader.Fill(object.ID{}, "strict"))(t)
+	shared := must(creator.Create(context.Background(), 5000, client.CreateOptions{Shared: true, Strict: true,
+		Name: "strict"}))(t)
+	part := must(reader.Fill(context.Background(), object.ID{}, "strict"))(t)
 	if _, err := shared.SealFilled(context.Background(), 0, false); !errors.Is(err, object.ErrBusy) {
 		t.Errorf("strict seal while another process fills: %v", err)
 	}
-	if err := part.Done(); err != nil {
+	if err := part.Done(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	s := must(shared.SealFilled(context.Background(), time.Second, false))(t)
 	defer s.Release()
-	if info := must(s.Info())(t); !info.Strict {
+	if info := must(s.Info(context.Background()))(t); !info.Strict {
 		t.Errorf("%+v", info)
 	}
 }
@@ -195,7 +196,7 @@ func TestCreatorWritesAfterTheSeal(t *testing.T) {
 func TestStrictSealFindsAForgottenMapping(t *testing.T) {
 	n := startNode(t, store.Options{})
 	c := n.dial(t)
-	buf := must(c.Create(8192, client.CreateOptions{Strict: true}))(t)
+	buf := must(c.Create(context.Background(), 8192, client.CreateOptions{Strict: true}))(t)
 	var kept []byte
 	links, _ := filepath.Glob("/proc/self/fd/*")
 	for _, link := range links {
@@ -212,14 +213,14 @@ func TestStrictSealFindsAForgottenMapping(t *testing.T) {
 	if kept == nil {
 		t.Fatal("the unsealed object's memory was not found")
 	}
-	if _, err := buf.Seal(); !errors.Is(err, object.ErrBusy) {
+	if _, err := buf.Seal(context.Background()); !errors.Is(err, object.ErrBusy) {
 		t.Fatalf("strict seal with a forgotten mapping: %v", err)
 	}
 	copy(kept, "still mine")
 	if err := unix.Munmap(kept); err != nil {
 		t.Fatal(err)
 	}
-	o := must(buf.Seal())(t)
+	o := must(buf.Seal(context.Background()))(t)
 	defer o.Release()
 	if string(o.Bytes()[:10]) != "still mine" {
 		t.Error("other bytes")
@@ -266,7 +267,7 @@ func limitedProcess() {
 	}
 	var c *client.Conn
 	if err == nil {
-		c, err = client.Dial("")
+		c, err = client.Dial(context.Background(), client.Options{})
 	}
 	if err != nil {
 		fmt.Println("failed:", err)
@@ -274,7 +275,8 @@ func limitedProcess() {
 	}
 	const each = 64 << 20
 	for at := uint64(0); at < total; at += each {
-		buf, err := c.Create(each, client.CreateOptions{Name: fmt.Sprint("part", at), Class: object.Named})
+		buf, err := c.Create(context.Background(), each, client.CreateOptions{Name: fmt.Sprint("part", at),
+			Class: object.Named})
 		if err != nil {
 			fmt.Println("failed:", err)
 			return
@@ -283,7 +285,7 @@ func limitedProcess() {
 		for i := 0; i < len(b); i += 4096 {
 			b[i] = byte(i >> 12)
 		}
-		o, err := buf.Seal()
+		o, err := buf.Seal(context.Background())
 		if err != nil {
 			fmt.Println("failed:", err)
 			return
@@ -330,9 +332,9 @@ func TestPinningEverythingEndsAtTheQuota(t *testing.T) {
 	held := 0
 	for ; held < 100 && err == nil; held++ {
 		var o *client.Object
-		if o, err = greedy.Put(make([]byte, 2<<20),
+		if o, err = greedy.Put(context.Background(), make([]byte, 2<<20),
 			client.CreateOptions{Name: fmt.Sprint(held), Class: object.Named}); err == nil {
-			err = greedy.Update(o.ID(), client.Change{Pinned: &yes}) // and its reference is kept
+			err = greedy.Update(context.Background(), o.ID(), client.Change{Pinned: &yes}) // and its reference is kept
 		}
 	}
 	if !errors.Is(err, object.ErrQuota) || held < 8 {
@@ -360,11 +362,11 @@ func init() {
 		}
 		var c *client.Conn
 		if err == nil {
-			c, err = client.Dial("")
+			c, err = client.Dial(context.Background(), client.Options{})
 		}
 		if err == nil {
 			var o *client.Object
-			if o, err = c.Put(make([]byte, 20<<20), client.CreateOptions{}); err == nil {
+			if o, err = c.Put(context.Background(), make([]byte, 20<<20), client.CreateOptions{}); err == nil {
 				o.Release()
 			}
 		}

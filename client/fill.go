@@ -25,8 +25,8 @@ type Part struct {
 // Fill joins in filling an object that was created with CreateOptions.Shared: by its id, or where that is zero by the
 // name that it will have. Errors: object.ErrNotFound, ErrPermission, ErrSealed, ErrExists (this connection fills it
 // already), ErrBusy; ErrDisconnected.
-func (c *Conn) Fill(id object.ID, name string) (*Part, error) {
-	k, err := c.roundTrip(context.Background(), wire.Fill, &wire.NameMessage{ID: id, Name: name})
+func (c *Conn) Fill(ctx context.Context, id object.ID, name string) (*Part, error) {
+	k, err := c.roundTrip(ctx, wire.Fill, &wire.NameMessage{ID: id, Name: name})
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func (c *Conn) Fill(id object.ID, name string) (*Part, error) {
 		return p, nil
 	}
 	if p.data, err = p.view.forWriting(k.get.Ref.Offset, k.get.SizeBytes); err != nil {
-		p.Done()
+		p.Done(ctx)
 		return nil, err
 	}
 	return p, nil
@@ -52,8 +52,9 @@ func (p *Part) Meta() []byte { return p.meta }
 // Bytes gives the whole object's memory. It must not be touched after Done.
 func (p *Part) Bytes() []byte { return p.data }
 
-// Done unmaps the memory and says that this process has filled its part. A second Done does nothing.
-func (p *Part) Done() error {
+// Done unmaps the memory and says that this process has filled its part, even where ctx has ended. A second Done does
+// nothing.
+func (p *Part) Done(ctx context.Context) error {
 	if p.done {
 		return nil
 	}
@@ -66,7 +67,7 @@ func (p *Part) Done() error {
 	if p.c.endFilling(p.view) {
 		p.c.unref(p.view)
 	}
-	return p.c.simpleIn(p.gen, wire.Filled, &wire.IDMessage{ID: p.id})
+	return p.c.tell(ctx, p.gen, wire.Filled, &wire.IDMessage{ID: p.id})
 }
 
 // SealFilled is Seal that first waits until nobody else fills the object: not at all with wait 0 (object.ErrBusy),
@@ -80,13 +81,14 @@ func (b *Buffer) SealFilled(ctx context.Context, wait time.Duration, despite boo
 		return nil, err
 	}
 	m := wire.SealFilledRequest{SealRequest: wire.SealRequest{ID: b.id, Strict: b.strict}, Despite: despite,
-		WaitMS: waitMS(wait)}
+		WaitMS: waitMS(within(ctx, wait))}
 	b.shut()
 	k, err := b.c.roundTripIn(ctx, b.gen, wire.SealFilled, &m)
-	if err != nil {
+	if err != nil && !b.wasSealed(err) {
 		b.reopen(ctx, err)
 		return nil, err
+	} else if err == nil {
+		k.recycle()
 	}
-	k.recycle()
 	return b.sealed()
 }

@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -80,15 +81,15 @@ func TestFindGPU(t *testing.T) {
 		"cuda:0": object.ErrInvalid, "cuda:": object.ErrInvalid, "cuda:-3": object.ErrInvalid, "": object.ErrInvalid,
 		"cuda:3 ": object.ErrInvalid, "3": object.ErrInvalid, "CUDA:3": object.ErrInvalid,
 	} {
-		if d, err := c.FindGPU(text); !errors.Is(err, want) || err == nil && d != gpu {
+		if d, err := c.FindGPU(context.Background(), text); !errors.Is(err, want) || err == nil && d != gpu {
 			t.Errorf("%q: %v, %v, want %v", text, d, err, want)
 		}
 	}
 	none := startNode(t, store.Options{}).dial(t)
-	if list, err := none.GPUs(); !errors.Is(err, object.ErrUnsupported) {
+	if list, err := none.GPUs(context.Background()); !errors.Is(err, object.ErrUnsupported) {
 		t.Errorf("a node without: %v, %v", list, err)
 	}
-	if _, err := none.FindGPU("cuda:0"); !errors.Is(err, object.ErrUnsupported) {
+	if _, err := none.FindGPU(context.Background(), "cuda:0"); !errors.Is(err, object.ErrUnsupported) {
 		t.Errorf("a node without: %v", err)
 	}
 }
@@ -99,10 +100,11 @@ func TestObjectInTheMemoryOfAGPU(t *testing.T) {
 	n, gpu := gpuNode(t)
 	c, other := n.dial(t), n.dial(t)
 	text := bytes.Repeat([]byte("0123456789"), 500)
-	from := must(c.Put(text, client.CreateOptions{Name: "from", Class: object.Named}))(t)
+	from := must(c.Put(context.Background(), text, client.CreateOptions{Name: "from", Class: object.Named}))(t)
 	defer from.Release()
 	before := openFDs(t)
-	b := must(c.CreateDevice(gpu, 5000, client.CreateOptions{Name: "g", Class: object.Named, Meta: []byte("m")}))(t)
+	b := must(c.CreateDevice(context.Background(), gpu, 5000, client.CreateOptions{Name: "g", Class: object.Named,
+		Meta: []byte("m")}))(t)
 	if b.Memory.Device != gpu || b.Memory.Bytes != 2<<20 {
 		t.Errorf("%+v", &b.Memory)
 	}
@@ -115,17 +117,18 @@ func TestObjectInTheMemoryOfAGPU(t *testing.T) {
 		}
 		waited <- err
 	}()
-	if err := c.CopyObject(b.ID(), 100, object.ID{}, "from", 10, 4900); err != nil {
+	if err := c.CopyObject(context.Background(), b.ID(), 100, object.ID{}, "from", 10, 4900); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.CopyObject(b.ID(), 101, from.ID(), "", 0, 4900); !errors.Is(err, object.ErrInvalid) {
+	if err := c.CopyObject(context.Background(), b.ID(), 101, from.ID(), "", 0, 4900); !errors.Is(err,
+		object.ErrInvalid) {
 		t.Errorf("beyond the end: %v", err)
 	}
-	o := must(b.Seal())(t)
-	if _, err := b.Seal(); !errors.Is(err, object.ErrSealed) {
+	o := must(b.Seal(context.Background()))(t)
+	if _, err := b.Seal(context.Background()); !errors.Is(err, object.ErrSealed) {
 		t.Errorf("a second seal: %v", err)
 	}
-	if err := b.Abort(); err != nil {
+	if err := b.Abort(context.Background()); err != nil {
 		t.Errorf("after the seal: %v", err)
 	}
 	if err := <-waited; err != nil {
@@ -142,14 +145,14 @@ func TestObjectInTheMemoryOfAGPU(t *testing.T) {
 		t.Errorf("the bytes differ, or %v", err)
 	}
 	f.Close()
-	back := must(other.Create(4900, client.CreateOptions{Own: true}))(t)
-	if err := other.CopyObject(back.ID(), 0, got.ID(), "", 100, 4900); err != nil {
+	back := must(other.Create(context.Background(), 4900, client.CreateOptions{Own: true}))(t)
+	if err := other.CopyObject(context.Background(), back.ID(), 0, got.ID(), "", 100, 4900); err != nil {
 		t.Error(err)
 	}
 	if !bytes.Equal(back.Bytes(), text[10:4910]) {
 		t.Error("the bytes in host memory differ")
 	}
-	if err := back.Abort(); err != nil {
+	if err := back.Abort(context.Background()); err != nil {
 		t.Error(err)
 	}
 	if _, err := other.GetDevice(t.Context(), from.ID(), "", 0); !errors.Is(err, object.ErrUnsupported) {
@@ -161,7 +164,7 @@ func TestObjectInTheMemoryOfAGPU(t *testing.T) {
 	}
 	got.Release()
 	o.Release()
-	if err := c.Delete(b.ID()); err != nil {
+	if err := c.Delete(context.Background(), b.ID()); err != nil {
 		t.Error(err)
 	}
 	if now := openFDs(t); now > before+2 { // the daemon here keeps an allocation for its maker, a client a segment
@@ -184,7 +187,7 @@ func TestAbortOnAGPUAsksNothing(t *testing.T) {
 	}
 	var first unix.Stat_t
 	for i := range 50 {
-		b := must(c.CreateDevice(gpu, 10, client.CreateOptions{}))(t)
+		b := must(c.CreateDevice(context.Background(), gpu, 10, client.CreateOptions{}))(t)
 		var here unix.Stat_t
 		if err := unix.Fstat(int(fileOf(t, &b.Memory).Fd()), &here); err != nil {
 			t.Fatal(err)
@@ -192,7 +195,7 @@ func TestAbortOnAGPUAsksNothing(t *testing.T) {
 		if i == 0 {
 			first = here
 		}
-		if err := b.Abort(); err != nil || here.Ino != first.Ino {
+		if err := b.Abort(context.Background()); err != nil || here.Ino != first.Ino {
 			t.Fatalf("abort %d: %v, of memory %d, the first was %d", i, err, here.Ino, first.Ino)
 		}
 	}
@@ -200,8 +203,8 @@ func TestAbortOnAGPUAsksNothing(t *testing.T) {
 	if asked := aborts(); asked != 0 {
 		t.Errorf("%d aborts were asked for", asked)
 	}
-	named := must(c.CreateDevice(gpu, 10, client.CreateOptions{Name: "g", Class: object.Named}))(t)
-	if err := named.Abort(); err != nil || aborts() != 1 || n.store.Status().OpenObjects != 0 {
+	named := must(c.CreateDevice(context.Background(), gpu, 10, client.CreateOptions{Name: "g", Class: object.Named}))(t)
+	if err := named.Abort(context.Background()); err != nil || aborts() != 1 || n.store.Status().OpenObjects != 0 {
 		t.Errorf("with a name: %v, %d were asked for", err, aborts())
 	}
 }
@@ -213,38 +216,42 @@ func TestMakingOnAGPUThatFails(t *testing.T) {
 	c := n.dial(t)
 	for what, o := range map[string]client.CreateOptions{"own": {Own: true}, "checksum": {Checksum: true},
 		"shared": {Shared: true}, "strict": {Strict: true}, "on disk": {Class: object.Persisted}} {
-		if _, err := c.CreateDevice(gpu, 10, o); !errors.Is(err, object.ErrUnsupported) {
+		if _, err := c.CreateDevice(context.Background(), gpu, 10, o); !errors.Is(err, object.ErrUnsupported) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if _, err := c.CreateDevice(object.Device{1}, 10, client.CreateOptions{}); !errors.Is(err, object.ErrUnsupported) {
+	if _, err := c.CreateDevice(context.Background(), object.Device{1}, 10, client.CreateOptions{}); !errors.Is(err,
+		object.ErrUnsupported) {
 		t.Errorf("another GPU: %v", err)
 	}
-	if _, err := c.CreateDevice(gpu, 0, client.CreateOptions{}); !errors.Is(err, object.ErrInvalid) {
+	if _, err := c.CreateDevice(context.Background(), gpu, 0, client.CreateOptions{}); !errors.Is(err,
+		object.ErrInvalid) {
 		t.Errorf("no bytes: %v", err)
 	}
-	b := must(c.CreateDevice(gpu, 10, client.CreateOptions{Name: "g", Class: object.Named}))(t)
-	second := must(c.CreateDevice(gpu, 10, client.CreateOptions{Name: "g", Class: object.Named}))(t)
-	must(b.Seal())(t).Release()
-	if _, err := second.Seal(); !errors.Is(err, object.ErrExists) {
+	b := must(c.CreateDevice(context.Background(), gpu, 10, client.CreateOptions{Name: "g", Class: object.Named}))(t)
+	second := must(c.CreateDevice(context.Background(), gpu, 10, client.CreateOptions{Name: "g",
+		Class: object.Named}))(t)
+	must(b.Seal(context.Background()))(t).Release()
+	if _, err := second.Seal(context.Background()); !errors.Is(err, object.ErrExists) {
 		t.Errorf("a name that is taken: %v", err)
 	}
 	for range 2 {
-		if err := second.Abort(); err != nil {
+		if err := second.Abort(context.Background()); err != nil {
 			t.Error(err)
 		}
 	}
 	if second.Memory.TakeFile() != nil {
 		t.Error("an aborted object's memory is still here")
 	}
-	third := must(c.CreateDevice(gpu, 10, client.CreateOptions{}))(t)
+	third := must(c.CreateDevice(context.Background(), gpu, 10, client.CreateOptions{}))(t)
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := third.Abort(); err != nil {
+	if err := third.Abort(context.Background()); err != nil {
 		t.Errorf("behind the connection's end: %v", err)
 	}
-	if _, err := c.CreateDevice(gpu, 10, client.CreateOptions{}); !errors.Is(err, client.ErrDisconnected) {
+	if _, err := c.CreateDevice(context.Background(), gpu, 10, client.CreateOptions{}); !errors.Is(err,
+		client.ErrDisconnected) {
 		t.Errorf("behind the connection's end: %v", err)
 	}
 	waitFor(t, "end of the objects that were not sealed", func() bool { return n.store.Status().Objects == 1 })

@@ -84,12 +84,12 @@ func (c *Conn) claims(here bool) (list []*Object, claims []wire.Claim) {
 }
 
 // claim asks this new connection for references that the one before held.
-func (c *Conn) claim(claims []wire.Claim) ([]wire.Verdict, error) {
+func (c *Conn) claim(ctx context.Context, claims []wire.Claim) ([]wire.Verdict, error) {
 	verdicts := make([]wire.Verdict, 0, len(claims))
 	for len(claims) > 0 {
 		step := claims[:min(len(claims), wire.MaxClaims)]
 		claims = claims[len(step):]
-		got, err := c.reclaim(&wire.ReclaimRequest{Claims: step})
+		got, err := c.reclaim(ctx, &wire.ReclaimRequest{Claims: step})
 		if err != nil {
 			return nil, err
 		}
@@ -98,8 +98,8 @@ func (c *Conn) claim(claims []wire.Claim) ([]wire.Verdict, error) {
 	return verdicts, nil
 }
 
-func (c *Conn) reclaim(m *wire.ReclaimRequest) ([]wire.Verdict, error) {
-	k, err := c.roundTrip(context.Background(), wire.Reclaim, m)
+func (c *Conn) reclaim(ctx context.Context, m *wire.ReclaimRequest) ([]wire.Verdict, error) {
+	k, err := c.roundTrip(ctx, wire.Reclaim, m)
 	if err != nil {
 		return nil, err
 	}

@@ -72,14 +72,14 @@ type fastIndex struct {
 
 // IndexState says whether the connection uses the index in shared memory: nil if so, otherwise why not. It opens it
 // where it is wanted and no Get has done so yet.
-func (c *Conn) IndexState() error {
+func (c *Conn) IndexState(ctx context.Context) error {
 	c.mu.Lock()
 	gen, err := c.gen, c.err
 	c.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	c.openIndex(gen)
+	c.openIndex(ctx, gen)
 	switch c.door.state.Load() {
 	case indexOpen:
 		return nil
@@ -99,9 +99,9 @@ func (c *Conn) wantIndex(use IndexUse) {
 }
 
 // prepareIndex precedes a Get over the socket: the daemon puts what is got into an index that is open.
-func (c *Conn) prepareIndex() {
+func (c *Conn) prepareIndex(ctx context.Context) {
 	if c.door.state.Load() == indexWanted {
-		c.openIndex(c.life())
+		c.openIndex(ctx, c.life())
 	}
 }
 
@@ -112,10 +112,10 @@ func (c *Conn) life() uint64 {
 }
 
 // useIndex follows a Get over the socket: the next one of what lies in v may go through the index.
-func (c *Conn) useIndex(v *view) {
+func (c *Conn) useIndex(ctx context.Context, v *view) {
 	if ix := c.door.index.Load(); ix != nil {
 		c.remember(v)
-		ix.grow()
+		ix.grow(ctx)
 		if !ix.watched.Load() {
 			c.mu.Lock()
 			ix.watch()
@@ -155,11 +155,11 @@ func (c *Conn) watchesIndex() bool {
 }
 
 // openIndex asks the daemon for the index, once in each life of the connection.
-func (c *Conn) openIndex(gen uint64) {
+func (c *Conn) openIndex(ctx context.Context, gen uint64) {
 	if c.door.state.Load() != indexWanted || !c.door.state.CompareAndSwap(indexWanted, indexOpening) {
 		return
 	}
-	ix, err := c.askIndex(gen)
+	ix, err := c.askIndex(ctx, gen)
 	if !c.takeIndex(ix, gen, err) && ix != nil {
 		ix.leave()
 	}
@@ -170,7 +170,7 @@ func (c *Conn) takeIndex(ix *fastIndex, gen uint64, err error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.closed || c.err != nil || c.gen != gen || errors.Is(err, ErrDisconnected):
+	case c.closed || c.err != nil || c.gen != gen || errors.Is(err, ErrDisconnected) || isContext(err):
 		c.door.state.Store(indexWanted) // of the connection's next life
 	case err != nil:
 		c.door.why.Store(&err)
@@ -184,8 +184,13 @@ func (c *Conn) takeIndex(ix *fastIndex, gen uint64, err error) bool {
 	return false
 }
 
-func (c *Conn) askIndex(gen uint64) (*fastIndex, error) {
-	k, err := c.roundTripIn(context.Background(), gen, wire.OpenIndex, nil)
+// isContext reports whether a context ended.
+func isContext(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+func (c *Conn) askIndex(ctx context.Context, gen uint64) (*fastIndex, error) {
+	k, err := c.roundTripIn(ctx, gen, wire.OpenIndex, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -225,7 +230,7 @@ func (ix *fastIndex) addLevel(f *os.File, bytes uint64) error {
 }
 
 // grow gets the levels that the daemon's table has got since. A failure leaves their objects to the socket.
-func (ix *fastIndex) grow() {
+func (ix *fastIndex) grow(ctx context.Context) {
 	if !ix.reader.Behind() || !ix.enter() {
 		return
 	}
@@ -234,15 +239,17 @@ func (ix *fastIndex) grow() {
 		return
 	}
 	for ix.reader.Behind() {
-		if ix.nextLevel() != nil {
+		if err := ix.nextLevel(ctx); isContext(err) {
+			break
+		} else if err != nil {
 			return // not asked again
 		}
 	}
 	ix.growing.Store(false)
 }
 
-func (ix *fastIndex) nextLevel() error {
-	k, err := ix.c.roundTripIn(context.Background(), ix.gen, wire.IndexLevel,
+func (ix *fastIndex) nextLevel(ctx context.Context) error {
+	k, err := ix.c.roundTripIn(ctx, ix.gen, wire.IndexLevel,
 		&wire.IndexLevelRequest{Level: uint8(ix.reader.Levels())})
 	if err != nil {
 		return err
@@ -281,7 +288,7 @@ func addUnlessZero(n *atomic.Int64) bool {
 // fastGet gets an object through the index; nil where the socket is to be asked.
 func (c *Conn) fastGet(ctx context.Context, m *wire.GetRequest) *Object {
 	ix := c.door.index.Load()
-	if ix == nil || ctx.Err() != nil || !ix.watched.Load() || !ix.enter() {
+	if ix == nil || ended(ctx) != nil || !ix.watched.Load() || !ix.enter() {
 		return nil
 	}
 	if !ix.used.Load() {

@@ -39,7 +39,7 @@ func loopOverIndex() error {
 	}
 	runtime.LockOSThread()
 	debug.SetGCPercent(-1)
-	c, err := client.Dial("")
+	c, err := client.Dial(context.Background(), client.Options{})
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func TestNoSystemCall(t *testing.T) {
 	for i := range content {
 		content[i] = 7
 	}
-	must(c.Put(content, client.CreateOptions{Name: "looped", Class: object.Named}))(t).Release()
+	must(c.Put(context.Background(), content, client.CreateOptions{Name: "looped", Class: object.Named}))(t).Release()
 	million := 1_000_000
 	if testing.Short() {
 		million = 100_000

@@ -21,12 +21,12 @@ import (
 
 func (n *node) dialIndexed(t testing.TB) *client.Conn {
 	t.Helper()
-	c, err := client.DialOptions(client.Options{Socket: n.socket, Index: client.IndexOn})
+	c, err := client.Dial(context.Background(), client.Options{Socket: n.socket, Index: client.IndexOn})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if err := c.IndexState(); err != nil {
+	if err := c.IndexState(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -39,7 +39,7 @@ func TestGetThroughTheIndex(t *testing.T) {
 	for _, size := range []int{0, 1, 4096, 1 << 20, 40 << 20} {
 		name := fmt.Sprint("size-", size)
 		want := bytes.Repeat([]byte{byte(size >> 4), 7}, size/2+1)[:size]
-		o := must(writer.Put(want,
+		o := must(writer.Put(ctx, want,
 			client.CreateOptions{Name: name, Class: object.Named, Meta: []byte(`{"dtype":"<f4"}`)}))(t)
 		must(reader.Get(ctx, o.ID(), 0))(t).Release() // the segment's first
 		byID, byName := must(reader.Get(ctx, o.ID(), 0))(t), must(reader.GetByName(ctx, name, time.Second))(t)
@@ -59,7 +59,7 @@ func TestGetThroughTheIndex(t *testing.T) {
 			}
 		}
 		o.Release()
-		if err := writer.DeleteByName(name); err != nil {
+		if err := writer.DeleteByName(ctx, name); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {
@@ -69,23 +69,23 @@ func TestGetThroughTheIndex(t *testing.T) {
 		}
 	}
 	waitFor(t, "the memory to come back",
-		func() bool { return reader.Sweep() == nil && n.store.Status().LeavingBytes == 0 })
+		func() bool { return reader.Sweep(ctx) == nil && n.store.Status().LeavingBytes == 0 })
 }
 
 func TestIndexIsAskedForAndMayBeRefused(t *testing.T) {
 	n := startNode(t, store.Options{NoIndex: true})
-	c := must(client.DialOptions(client.Options{Socket: n.socket, Index: client.IndexOn}))(t)
+	c := must(client.Dial(context.Background(), client.Options{Socket: n.socket, Index: client.IndexOn}))(t)
 	defer c.Close()
-	if err := c.IndexState(); !errors.Is(err, object.ErrUnsupported) {
+	if err := c.IndexState(context.Background()); !errors.Is(err, object.ErrUnsupported) {
 		t.Errorf("a daemon without index: %v", err)
 	}
-	o := must(c.Put([]byte("x"), client.CreateOptions{}))(t)
+	o := must(c.Put(context.Background(), []byte("x"), client.CreateOptions{}))(t)
 	must(c.Get(context.Background(), o.ID(), 0))(t).Release()
 	for value, want := range map[string]bool{"on": true, "off": false, "": false} {
 		t.Setenv("TENDRIL_INDEX", value)
 		n := startNode(t, store.Options{})
 		c := n.dial(t)
-		if err := c.IndexState(); (err == nil) != want {
+		if err := c.IndexState(context.Background()); (err == nil) != want {
 			t.Errorf("TENDRIL_INDEX=%q: %v", value, err)
 		}
 	}
@@ -96,8 +96,8 @@ func TestObjectsOutliveTheirConnection(t *testing.T) {
 	body := func(t *testing.T) {
 		n := startNode(t, store.Options{})
 		writer := n.dial(t)
-		c := must(client.DialOptions(client.Options{Socket: n.socket, Index: client.IndexOn}))(t)
-		o := must(writer.Put([]byte("held"), client.CreateOptions{}))(t)
+		c := must(client.Dial(context.Background(), client.Options{Socket: n.socket, Index: client.IndexOn}))(t)
+		o := must(writer.Put(context.Background(), []byte("held"), client.CreateOptions{}))(t)
 		slow := must(c.Get(context.Background(), o.ID(), 0))(t)
 		var held []*client.Object
 		for range 3 {
@@ -132,7 +132,7 @@ func TestObjectsOutliveTheirConnection(t *testing.T) {
 func TestDaemonEndsTheIndex(t *testing.T) {
 	n := startNode(t, store.Options{})
 	c := n.dialIndexed(t)
-	o := must(c.Put([]byte("x"), client.CreateOptions{Class: object.Named, Name: "n"}))(t)
+	o := must(c.Put(context.Background(), []byte("x"), client.CreateOptions{Class: object.Named, Name: "n"}))(t)
 	must(c.Get(context.Background(), o.ID(), 0))(t).Release()
 	if got := must(c.Get(context.Background(), o.ID(), 0))(t); !got.ThroughIndex() {
 		t.Fatal("not through the index: this test shows nothing")
@@ -147,7 +147,7 @@ func TestDaemonEndsTheIndex(t *testing.T) {
 func TestMoreObjectsThanSlots(t *testing.T) {
 	n := startNode(t, store.Options{})
 	writer, c := n.dial(t), n.dialIndexed(t)
-	o := must(writer.Put([]byte("many"), client.CreateOptions{}))(t)
+	o := must(writer.Put(context.Background(), []byte("many"), client.CreateOptions{}))(t)
 	var held []*client.Object
 	fast := 0
 	for range 2000 {
@@ -237,19 +237,19 @@ func fire(t *testing.T, c *client.Conn, rng *rand.Rand, names int) {
 	switch rng.IntN(8) {
 	default:
 		var b *client.Buffer
-		if b, err = c.Create(uint64(8+rng.IntN(3000)), client.CreateOptions{}); err != nil {
+		if b, err = c.Create(context.Background(), uint64(8+rng.IntN(3000)), client.CreateOptions{}); err != nil {
 			break
 		}
 		fillWhole(b.Bytes(), b.ID())
 		var o *client.Object
-		if o, err = b.Seal(); err == nil {
-			err = c.Bind(o.ID(), name, true)
+		if o, err = b.Seal(context.Background()); err == nil {
+			err = c.Bind(context.Background(), o.ID(), name, true)
 			o.Release()
 		}
 	case 0:
-		err = c.DeleteByName(name)
+		err = c.DeleteByName(context.Background(), name)
 	case 1:
-		err = c.Rename(name, fmt.Sprint(rng.IntN(names)), true)
+		err = c.Rename(context.Background(), name, fmt.Sprint(rng.IntN(names)), true)
 	}
 	if err != nil && !errors.Is(err, object.ErrNotFound) && !errors.Is(err, object.ErrFull) {
 		t.Error(err)
@@ -279,7 +279,7 @@ func init() { processes["index victim"] = indexVictim }
 
 // indexVictim gets, holds and releases until it is killed; a wrong byte is its last line.
 func indexVictim() {
-	c, err := client.DialOptions(client.Options{Index: client.IndexOn})
+	c, err := client.Dial(context.Background(), client.Options{Index: client.IndexOn})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -337,13 +337,14 @@ func TestKilledIndexClients(t *testing.T) {
 	}
 	waitFor(t, "the connections to end", func() bool { return n.door.Connections() == 1 })
 	for i := range 8 {
-		if err := c.DeleteByName(fmt.Sprint(i)); err != nil && !errors.Is(err, object.ErrNotFound) {
+		if err := c.DeleteByName(context.Background(), fmt.Sprint(i)); err != nil && !errors.Is(err,
+			object.ErrNotFound) {
 			t.Error(err)
 		}
 	}
 	waitFor(t, "every object and segment to go", func() bool {
 		st := n.store.Status()
-		return c.Sweep() == nil && st.Objects == 0 && st.References == 0 && st.LeavingBytes == 0
+		return c.Sweep(context.Background()) == nil && st.Objects == 0 && st.References == 0 && st.LeavingBytes == 0
 	})
 	c.Close()
 	waitFor(t, "all memory to come back", func() bool { return n.store.Status().ChargedBytes == 0 })
@@ -365,7 +366,7 @@ func TestIndexAfterReconnecting(t *testing.T) {
 	ctx := context.Background()
 	var held []*client.Object
 	for i := range 4 {
-		o := must(c.Put(fmt.Appendf(nil, "object %d", i),
+		o := must(c.Put(ctx, fmt.Appendf(nil, "object %d", i),
 			client.CreateOptions{Class: object.Named, Name: fmt.Sprint("n", i)}))(t)
 		must(c.Get(ctx, o.ID(), 0))(t).Release()
 		fast := must(c.GetByName(ctx, fmt.Sprint("n", i), 0))(t)
@@ -379,7 +380,7 @@ func TestIndexAfterReconnecting(t *testing.T) {
 	held[0].Release()
 	n.open(t)
 	for i := range 4 {
-		if got := must(c.StatByName(fmt.Sprint("n", i)))(t).Refs; got != min(i, 1) {
+		if got := must(c.StatByName(ctx, fmt.Sprint("n", i)))(t).Refs; got != min(i, 1) {
 			t.Errorf("object %d: %d references", i, got)
 		}
 	}
@@ -392,19 +393,19 @@ func TestIndexAfterReconnecting(t *testing.T) {
 	must(c.GetByName(ctx, "n3", 0))(t).Release()
 	again := must(c.GetByName(ctx, "n3", 0))(t)
 	if !again.ThroughIndex() {
-		t.Errorf("not through the index again: %v", c.IndexState())
+		t.Errorf("not through the index again: %v", c.IndexState(ctx))
 	}
 	again.Release()
 	held[2].Release()
 	held[3].Release()
 	for i := range 4 {
-		if err := c.DeleteByName(fmt.Sprint("n", i)); err != nil {
+		if err := c.DeleteByName(ctx, fmt.Sprint("n", i)); err != nil {
 			t.Error(err)
 		}
 	}
 	waitFor(t, "everything to go", func() bool {
 		st := n.store.Status()
-		return c.Sweep() == nil && st.Objects == 0 && st.References == 0 && st.LeavingBytes == 0
+		return c.Sweep(ctx) == nil && st.Objects == 0 && st.References == 0 && st.LeavingBytes == 0
 	})
 }
 
@@ -413,9 +414,10 @@ func TestIndexAcrossConnections(t *testing.T) {
 	n := startNode(t, store.Options{})
 	keeper := n.dial(t)
 	for i := range 4 {
-		b := must(keeper.Create(4096, client.CreateOptions{Class: object.Named, Name: fmt.Sprint(i)}))(t)
+		b := must(keeper.Create(context.Background(), 4096, client.CreateOptions{Class: object.Named,
+			Name: fmt.Sprint(i)}))(t)
 		fillWhole(b.Bytes(), b.ID())
-		must(b.Seal())(t).Release()
+		must(b.Seal(context.Background()))(t).Release()
 	}
 	c := n.dialIndexed(t)
 	stop, done := make(chan struct{}), make(chan struct{}, 4)
@@ -478,11 +480,11 @@ func TestIndexOfADaemonThatWasKilled(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s", "tendril.sock")
 	p := startKeeping(t, socket)
 	c := dialAt(t, client.Options{Socket: socket, Index: client.IndexOn})
-	o := must(c.Put([]byte("of before"), client.CreateOptions{Name: "n", Class: object.Named}))(t)
+	o := must(c.Put(context.Background(), []byte("of before"), client.CreateOptions{Name: "n", Class: object.Named}))(t)
 	must(c.GetByName(context.Background(), "n", 0))(t).Release()
 	held := must(c.GetByName(context.Background(), "n", 0))(t)
 	if !held.ThroughIndex() {
-		t.Fatalf("not through the index: %v", c.IndexState())
+		t.Fatalf("not through the index: %v", c.IndexState(context.Background()))
 	}
 	p.kill()
 	p.end()
@@ -500,7 +502,7 @@ func TestIndexOfADaemonThatWasKilled(t *testing.T) {
 		}
 		o.Release()
 	}
-	must(c.Put([]byte("of now"), client.CreateOptions{Name: "n", Class: object.Named}))(t).Release()
+	must(c.Put(context.Background(), []byte("of now"), client.CreateOptions{Name: "n", Class: object.Named}))(t).Release()
 	for range 2 {
 		got := must(c.GetByName(context.Background(), "n", 0))(t)
 		if string(got.Bytes()) != "of now" {

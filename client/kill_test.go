@@ -32,15 +32,18 @@ func victimProcess() {
 }
 
 func victim(until string) error {
-	c, err := client.Dial("")
+	c, err := client.Dial(context.Background(), client.Options{})
 	if err != nil {
 		return err
 	}
 	var segment *client.Segment
 	stages := map[string]func() error{
 		"dialled": func() error { return nil },
-		"created": func() error { _, err := c.Create(5<<20, client.CreateOptions{}); return err },
-		"sealed":  func() error { _, err := c.Put(make([]byte, 1<<20), client.CreateOptions{}); return err },
+		"created": func() error { _, err := c.Create(context.Background(), 5<<20, client.CreateOptions{}); return err },
+		"sealed": func() error {
+			_, err := c.Put(context.Background(), make([]byte, 1<<20), client.CreateOptions{})
+			return err
+		},
 		"got": func() error {
 			_, err := c.GetByName(context.Background(), "kept", 0)
 			return err
@@ -50,21 +53,22 @@ func victim(until string) error {
 			return nil
 		},
 		"session": func() error {
-			if _, _, err := c.OpenSession("v", nil); err != nil {
+			if _, _, err := c.OpenSession(context.Background(), "v", nil); err != nil {
 				return err
 			}
-			segment, err = c.AllocSegment(3<<20, nil)
+			segment, err = c.AllocSegment(context.Background(), 3<<20, nil)
 			return err
 		},
 		"published": func() error {
-			_, err := segment.Publish(1<<20, client.CreateOptions{}, false)
+			_, err := segment.Publish(context.Background(), 1<<20, client.CreateOptions{}, false)
 			return err
 		},
 		"in a burst": func() error {
 			for range 4 {
 				go func() {
 					for {
-						if o, err := c.Put(make([]byte, 3000), client.CreateOptions{}); err == nil {
+						if o, err := c.Put(context.Background(), make([]byte, 3000),
+							client.CreateOptions{}); err == nil {
 							o.Release()
 						}
 					}
@@ -118,7 +122,8 @@ func fork() error {
 func TestKilledClientLeavesNothing(t *testing.T) {
 	n := startNode(t, store.Options{SegmentBytes: 1 << 20, LargeBytes: 1 << 20})
 	keeper := n.dial(t)
-	must(keeper.Put([]byte("kept"), client.CreateOptions{Name: "kept", Class: object.Named}))(t).Release()
+	must(keeper.Put(context.Background(), []byte("kept"), client.CreateOptions{Name: "kept",
+		Class: object.Named}))(t).Release()
 	waitFor(t, "the release", func() bool { return n.store.Status().References == 0 })
 	before := n.store.Status()
 	fds := openFDs(t)
@@ -151,7 +156,7 @@ func TestKilledClientLeavesNothing(t *testing.T) {
 			}
 		})
 	}
-	if _, err := keeper.StatByName("kept"); err != nil {
+	if _, err := keeper.StatByName(context.Background(), "kept"); err != nil {
 		t.Errorf("the daemon lives on: %v", err)
 	}
 	waitFor(t, "descriptors to be closed", func() bool { return openFDs(t) <= fds })
@@ -172,12 +177,12 @@ func TestNothingLeaks(t *testing.T) {
 			n := startNode(t, store.Options{WarmBytes: 8 << 20})
 			a, b := n.dial(t), n.dial(t)
 			for range 20 {
-				o := must(a.Put(make([]byte, 3<<20), client.CreateOptions{}))(t)
+				o := must(a.Put(context.Background(), make([]byte, 3<<20), client.CreateOptions{}))(t)
 				must(b.Get(context.Background(), o.ID(), 0))(t).Release()
 				o.Release()
-				must(a.Create(100, client.CreateOptions{}))(t) // left open
+				must(a.Create(context.Background(), 100, client.CreateOptions{}))(t) // left open
 			}
-			held := must(b.Put([]byte("held beyond Close"), client.CreateOptions{}))(t)
+			held := must(b.Put(context.Background(), []byte("held beyond Close"), client.CreateOptions{}))(t)
 			b.Close()
 			if string(held.Bytes()) != "held beyond Close" {
 				t.Error("a held object must stay readable")

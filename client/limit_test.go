@@ -108,12 +108,12 @@ func TestLimitIsNotWaitedFor(t *testing.T) {
 				}
 				return wire.Error, &wire.ErrorReply{Code: test.code, Text: "no more"}
 			})
-			c, err := Dial(d.socket)
+			c, err := Dial(context.Background(), Options{Socket: d.socket})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer c.Close()
-			_, createErr := c.Create(5, CreateOptions{})
+			_, createErr := c.Create(context.Background(), 5, CreateOptions{})
 			_, getErr := c.GetByName(context.Background(), "x", 0) // of an object on disk
 			for _, err := range []error{createErr, getErr} {
 				if !errors.Is(err, test.want) || !errors.Is(err, object.ErrQuota) {
@@ -158,12 +158,12 @@ func TestOnlyOnesOwnMemoryHelpsAQuota(t *testing.T) {
 				}
 				return wire.Error, &wire.ErrorReply{Code: test.code, Text: "no more"}
 			})
-			c, err := Dial(d.socket)
+			c, err := Dial(context.Background(), Options{Socket: d.socket})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer c.Close()
-			_, err = c.Create(5, CreateOptions{})
+			_, err = c.Create(context.Background(), 5, CreateOptions{})
 			if goesOn := errors.Is(err, object.ErrInvalid); goesOn != test.goesOn || d.count(wire.Status) == 0 {
 				t.Errorf("went on: %v, want %v: %v: %v", goesOn, test.goesOn, err, d.came)
 			}

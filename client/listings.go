@@ -17,57 +17,59 @@ import (
 // be in it or not.
 
 // Objects describes the tenant's objects that q asks for, oldest first. After an error there is nothing more.
-func (c *Conn) Objects(q Query) iter.Seq2[object.Info, error] {
+func (c *Conn) Objects(ctx context.Context, q Query) iter.Seq2[object.Info, error] {
 	where := wire.ListWhereRequest{Prefix: q.Prefix, All: q.All, Shared: q.Shared, Labels: q.Labels}
 	if q.AllTenants {
-		return listing[object.Info](c, wire.AllPage, func(cursor string) ipc.Payload {
+		return listing[object.Info](ctx, c, wire.AllPage, func(cursor string) ipc.Payload {
 			return &wire.ListPageRequest{ListWhereRequest: where, Cursor: cursor}
 		}, 0, nil)
 	}
-	return listing[object.Info](c, wire.ListPage, func(cursor string) ipc.Payload {
+	return listing[object.Info](ctx, c, wire.ListPage, func(cursor string) ipc.Payload {
 		return &wire.ListPageRequest{ListWhereRequest: where, Cursor: cursor}
 	}, wire.ListWhere, &where)
 }
 
 // EachPublished describes the tenant's published objects whose name begins with prefix, each as JSON.
-func (c *Conn) EachPublished(prefix string) iter.Seq2[json.RawMessage, error] {
-	return listing[json.RawMessage](c, wire.PublishedPage, prefixed(prefix), wire.Published,
+func (c *Conn) EachPublished(ctx context.Context, prefix string) iter.Seq2[json.RawMessage, error] {
+	return listing[json.RawMessage](ctx, c, wire.PublishedPage, prefixed(prefix), wire.Published,
 		&wire.ListRequest{Prefix: prefix})
 }
 
 // EachToken describes the tokens, without their secrets, each as JSON.
-func (c *Conn) EachToken() iter.Seq2[json.RawMessage, error] {
-	return listing[json.RawMessage](c, wire.TokenPage, prefixed(""), wire.Tokens, nil)
+func (c *Conn) EachToken(ctx context.Context) iter.Seq2[json.RawMessage, error] {
+	return listing[json.RawMessage](ctx, c, wire.TokenPage, prefixed(""), wire.Tokens, nil)
 }
 
 // EachCertificate describes the certificates that the cluster keeps account of, each as JSON.
-func (c *Conn) EachCertificate() iter.Seq2[json.RawMessage, error] {
-	return listing[json.RawMessage](c, wire.CertificatePage, prefixed(""), 0, nil)
+func (c *Conn) EachCertificate(ctx context.Context) iter.Seq2[json.RawMessage, error] {
+	return listing[json.RawMessage](ctx, c, wire.CertificatePage, prefixed(""), 0, nil)
 }
 
 // EachTenant describes the tenants that the cluster keeps records of, each as JSON.
-func (c *Conn) EachTenant() iter.Seq2[json.RawMessage, error] {
-	return listing[json.RawMessage](c, wire.TenantPage, prefixed(""), 0, nil)
+func (c *Conn) EachTenant(ctx context.Context) iter.Seq2[json.RawMessage, error] {
+	return listing[json.RawMessage](ctx, c, wire.TenantPage, prefixed(""), 0, nil)
 }
 
 // EachSession describes the sessions of the tenant's programs, each as JSON; the daemon's owner sees all.
 // object.ErrUnsupported: the daemon is of an earlier release, and lists them in Status alone.
-func (c *Conn) EachSession() iter.Seq2[json.RawMessage, error] {
-	return listing[json.RawMessage](c, wire.SessionPage, prefixed(""), 0, nil)
+func (c *Conn) EachSession(ctx context.Context) iter.Seq2[json.RawMessage, error] {
+	return listing[json.RawMessage](ctx, c, wire.SessionPage, prefixed(""), 0, nil)
 }
 
 // EachStream describes the tenant's streams whose name begins with prefix.
-func (c *Conn) EachStream(prefix string) iter.Seq2[object.StreamInfo, error] {
-	return listing[object.StreamInfo](c, wire.StreamPage, prefixed(prefix), wire.StreamList,
+func (c *Conn) EachStream(ctx context.Context, prefix string) iter.Seq2[object.StreamInfo, error] {
+	return listing[object.StreamInfo](ctx, c, wire.StreamPage, prefixed(prefix), wire.StreamList,
 		&wire.WatchRequest{Prefix: prefix})
 }
 
 // EachLargest describes this tenant's objects, the largest first, and who holds them.
-func (c *Conn) EachLargest() iter.Seq2[Held, error] { return c.largest(topAtMost) }
+func (c *Conn) EachLargest(ctx context.Context) iter.Seq2[Held, error] {
+	return c.largest(ctx, topAtMost)
+}
 
 // largest is EachLargest for who wants so many.
-func (c *Conn) largest(limit int) iter.Seq2[Held, error] {
-	return listing[Held](c, wire.TopPage, func(cursor string) ipc.Payload {
+func (c *Conn) largest(ctx context.Context, limit int) iter.Seq2[Held, error] {
+	return listing[Held](ctx, c, wire.TopPage, func(cursor string) ipc.Payload {
 		return &wire.PageRequest{Limit: uint32(min(limit, topAtMost)), Cursor: cursor}
 	}, wire.Top, &wire.Number{N: uint64(limit)})
 }
@@ -80,13 +82,13 @@ func prefixed(prefix string) func(cursor string) ipc.Payload {
 }
 
 // listing asks for one page after another, and a daemon that knows no pages (old is what it knows, or 0) for the whole.
-func listing[T any](c *Conn, kind wire.Type, ask func(cursor string) ipc.Payload, old wire.Type,
+func listing[T any](ctx context.Context, c *Conn, kind wire.Type, ask func(cursor string) ipc.Payload, old wire.Type,
 	whole ipc.Payload) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for cursor, first := "", true; first || cursor != ""; first = false {
-			items, next, err := getPage[T](c, kind, ask(cursor))
+			items, next, err := getPage[T](ctx, c, kind, ask(cursor))
 			if first && errors.Is(err, object.ErrUnsupported) && old != 0 {
-				next, err = "", c.query(old, whole, &items)
+				next, err = "", c.query(ctx, old, whole, &items)
 			}
 			for _, item := range items {
 				if !yield(item, nil) {
@@ -106,8 +108,8 @@ func listing[T any](c *Conn, kind wire.Type, ask func(cursor string) ipc.Payload
 	}
 }
 
-func getPage[T any](c *Conn, kind wire.Type, p ipc.Payload) (items []T, next string, err error) {
-	k, err := c.roundTrip(context.Background(), kind, p)
+func getPage[T any](ctx context.Context, c *Conn, kind wire.Type, p ipc.Payload) (items []T, next string, err error) {
+	k, err := c.roundTrip(ctx, kind, p)
 	if err != nil {
 		return nil, "", err
 	}

@@ -52,12 +52,13 @@ func withPort(server string) (string, error) {
 }
 
 // handshake connects, shows the preface and shakes hands. The caller closes the socket.
-func handshake(server string, config *tls.Config) (*tls.Conn, *ipc.Socket, error) {
-	socket, err := ipc.DialTCP(server, connectTime)
+func handshake(ctx context.Context, server string, config *tls.Config) (*tls.Conn, *ipc.Socket, error) {
+	socket, err := ipc.DialTCP(ctx, server, connectTime)
 	if err != nil {
 		return nil, nil, err
 	}
 	_ = socket.SetDeadline(time.Now().Add(handshakeTime))
+	socket.GiveUp(ctx.Err)
 	_, err = socket.Write(ipc.NewPreface(ipc.KindControl, [ipc.TicketBytes]byte{}).Append(nil))
 	secure := tls.Client(socket, config)
 	if err == nil {
@@ -68,6 +69,7 @@ func handshake(server string, config *tls.Config) (*tls.Conn, *ipc.Socket, error
 		return nil, nil, explain(err)
 	}
 	_ = socket.SetDeadline(time.Time{})
+	socket.GiveUp(nil)
 	return secure, socket, nil
 }
 
@@ -81,7 +83,7 @@ func explain(err error) error {
 
 // identity is who comes in at a server: login, or what an Access gives.
 type identity interface {
-	credentials(server string, renew func([]byte) ([]byte, error)) (*credentials, error)
+	credentials(ctx context.Context, server string, renew renewal) (*credentials, error)
 
 	// tls is what to dial with.
 	tls(*credentials) *tls.Config
@@ -90,11 +92,14 @@ type identity interface {
 	newest(*credentials) identity
 }
 
+// renewal gets a certificate (DER) for a request (DER).
+type renewal func(ctx context.Context, request []byte) ([]byte, error)
+
 // login is the identity that Login keeps.
 type login struct{}
 
-func (login) credentials(server string, renew func([]byte) ([]byte, error)) (*credentials, error) {
-	return openCredentials(server, renew)
+func (login) credentials(ctx context.Context, server string, renew renewal) (*credentials, error) {
+	return openCredentials(ctx, server, renew)
 }
 
 func (login) tls(keys *credentials) *tls.Config {
@@ -151,7 +156,7 @@ func writeAuthority(dir string, t pki.Trust) error {
 	return err
 }
 
-func openCredentials(server string, renew func([]byte) ([]byte, error)) (*credentials, error) {
+func openCredentials(ctx context.Context, server string, renew renewal) (*credentials, error) {
 	dir, err := credentialsDir(server)
 	if err != nil {
 		return nil, err
@@ -167,22 +172,22 @@ func openCredentials(server string, renew func([]byte) ([]byte, error)) (*creden
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: log in again: tendril login %s", filepath.Join(dir, authorityFile), err, server)
 	}
-	ring, err := openRing(dir, clientName(), trust, renew)
+	ring, err := openRing(ctx, dir, clientName(), trust, renew)
 	if err != nil {
 		return nil, err
 	}
 	return &credentials{ring, dir}, nil
 }
 
-func openRing(dir, name string, trust pki.Trust, sign func([]byte) ([]byte, error)) (*pki.Keyring, error) {
-	issue := func(_ context.Context, request []byte) (*x509.Certificate, error) {
-		der, err := sign(request)
+func openRing(ctx context.Context, dir, name string, trust pki.Trust, sign renewal) (*pki.Keyring, error) {
+	issue := func(ctx context.Context, request []byte) (*x509.Certificate, error) {
+		der, err := sign(ctx, request)
 		if err != nil {
 			return nil, err
 		}
 		return x509.ParseCertificate(der)
 	}
-	return pki.OpenKeyring(context.Background(), filepath.Join(dir, pki.ClientFile), name, trust, issue, time.Now)
+	return pki.OpenKeyring(ctx, filepath.Join(dir, pki.ClientFile), name, trust, issue, time.Now)
 }
 
 // parseAuthority reads what writeAuthority has written.
@@ -243,7 +248,7 @@ type LoggedIn struct {
 // Login shows a token to a server, checks that the server is the token's, and keeps its authority and a new key and
 // certificate for DialServer (directory 0700, key 0600). name "" = this machine's. Errors: object.ErrPermission for a
 // token that is not good (any more) and for a server of another cluster; nothing is kept then.
-func Login(server, token, name string) (LoggedIn, error) {
+func Login(ctx context.Context, server, token, name string) (LoggedIn, error) {
 	t, err := pki.ParseToken(token)
 	if err != nil {
 		return LoggedIn{}, err
@@ -261,7 +266,7 @@ func Login(server, token, name string) (LoggedIn, error) {
 		return LoggedIn{}, err
 	}
 	var trust pki.Trust
-	secure, socket, err := handshake(server, pki.JoinConfig(t, time.Now, func(x pki.Trust) { trust = x }))
+	secure, socket, err := handshake(ctx, server, pki.JoinConfig(t, time.Now, func(x pki.Trust) { trust = x }))
 	if err != nil {
 		return LoggedIn{}, fmt.Errorf("server %s: %w", server, err)
 	}
@@ -274,8 +279,9 @@ func Login(server, token, name string) (LoggedIn, error) {
 		return LoggedIn{}, err
 	}
 	defer os.RemoveAll(fresh)
-	ring, err := openRing(fresh, name, trust,
-		func(request []byte) ([]byte, error) { return enroll(secure, socket, t, name, request) })
+	ring, err := openRing(ctx, fresh, name, trust, func(ctx context.Context, request []byte) ([]byte, error) {
+		return enroll(ctx, secure, socket, t, name, request)
+	})
 	if err == nil {
 		err = errors.Join(writeAuthority(fresh, trust),
 			os.WriteFile(filepath.Join(fresh, serverFile), []byte(server+"\n"), 0o600))
@@ -292,13 +298,14 @@ func Login(server, token, name string) (LoggedIn, error) {
 }
 
 // enroll is the one exchange that a token is good for.
-func enroll(conn net.Conn, socket *ipc.Socket, t pki.Token, name string, request []byte) ([]byte, error) {
+func enroll(ctx context.Context, conn net.Conn, socket *ipc.Socket, t pki.Token, name string,
+	request []byte) ([]byte, error) {
 	link := ipc.NewRemote(conn, socket)
 	ask := wire.EnrollRequest{Token: t.ID(), SecretHash: t.SecretHash(), Name: name, Request: request}
 	if err := link.Send(ipc.AppendFrame(nil, wire.Enroll, 0, 1, &ask)); err != nil {
 		return nil, explain(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), handshakeTime)
+	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
 	defer cancel()
 	f, err := link.Receive(ctx.Err)
 	if err != nil {

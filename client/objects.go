@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -56,7 +57,7 @@ type Buffer struct {
 	meta   []byte
 	class  object.Class
 	ended  bool
-	pushed bool // a push was tried: it may be sealed
+	unsure bool // a push was tried, or a seal's context ended: it may be sealed
 	open   bool // the view knows that it is being filled
 
 	shown     atomic.Bool // Bytes was called: the program may have the slice still
@@ -66,7 +67,7 @@ type Buffer struct {
 
 // Create makes an unsealed object of size bytes. The caller must Seal or Abort it; it ends with the connection
 // otherwise. Errors: object.ErrInvalid, ErrFull, ErrQuota, ErrLimit, ErrUnsupported; ErrDisconnected.
-func (c *Conn) Create(size uint64, o CreateOptions) (*Buffer, error) {
+func (c *Conn) Create(ctx context.Context, size uint64, o CreateOptions) (*Buffer, error) {
 	if err := c.notShared("create"); err != nil {
 		return nil, err
 	}
@@ -87,12 +88,12 @@ func (c *Conn) Create(size uint64, o CreateOptions) (*Buffer, error) {
 	}
 	plain := kind == wire.Create && m.Flags == 0 && m.Class == object.Ephemeral && o.Name == "" && len(o.Meta) == 0 &&
 		size <= spareMaxBytes
-	k, err := c.takeSpare(size, plain)
+	k, err := c.takeSpare(ctx, size, plain)
 	if k == nil {
-		k, err = c.roundTrip(context.Background(), kind, ask)
+		k, err = c.roundTrip(ctx, kind, ask)
 	}
 	if err != nil {
-		k, err = c.retryFull(context.Background(), err, kind, ask)
+		k, err = c.retryFull(ctx, err, kind, ask)
 	}
 	if err != nil {
 		return nil, err
@@ -104,7 +105,7 @@ func (c *Conn) Create(size uint64, o CreateOptions) (*Buffer, error) {
 	c.beginFilling(b.view)
 	b.spareNext = plain && c.repeats(size)
 	if err := b.mapMemory(); err != nil {
-		b.Abort()
+		b.Abort(ctx)
 		return nil, err
 	}
 	return b, nil
@@ -130,9 +131,13 @@ func (b *Buffer) shut() {
 	}
 }
 
+// wasSealed reports whether the answer to a seal says that an earlier one, whose context ended, was carried out.
+func (b *Buffer) wasSealed(err error) bool { return b.unsure && errors.Is(err, object.ErrSealed) }
+
 // reopen follows a seal that failed with err, unless it may have been carried out all the same.
 func (b *Buffer) reopen(ctx context.Context, err error) {
-	if b.view == nil || b.data == nil || errors.Is(err, ErrDisconnected) || ctx.Err() != nil {
+	b.unsure = b.unsure || isContext(err)
+	if b.unsure || b.view == nil || b.data == nil || errors.Is(err, ErrDisconnected) {
 		return
 	}
 	if err := b.mapMemory(); err != nil {
@@ -152,8 +157,10 @@ func (b *Buffer) Bytes() []byte {
 }
 
 // Seal makes the object immutable and binds its name. The Object holds the creator's reference. On an error (the name
-// is taken: object.ErrExists) the buffer stays, to be aborted or sealed again.
-func (b *Buffer) Seal() (*Object, error) {
+// is taken: object.ErrExists) the buffer stays, to be aborted or sealed again. Where ctx ended the daemon may have
+// sealed it, and may do so yet: then it must not be written any more, another Seal gives the Object, and Abort gives
+// the reference back, which a name outlives.
+func (b *Buffer) Seal(ctx context.Context) (*Object, error) {
 	if b.ended {
 		return nil, fmt.Errorf("%w: object %s is sealed or aborted already", object.ErrSealed, b.id)
 	}
@@ -163,15 +170,17 @@ func (b *Buffer) Seal() (*Object, error) {
 	k := newCall(wire.Seal)
 	k.gen = b.gen
 	k.ask.seal = wire.SealRequest{ID: b.id, Strict: b.strict}
-	if err := b.c.sendSeal(k, b); err != nil {
+	if err := b.c.sendSeal(ctx, k, b); err != nil {
+		b.unsure = b.unsure || isContext(err)
 		return nil, err
 	}
 	b.shut() // while the daemon seals
-	if _, err := b.c.result(context.Background(), k); err != nil {
-		b.reopen(context.Background(), err)
+	if _, err := b.c.result(ctx, k); err != nil && !b.wasSealed(err) {
+		b.reopen(ctx, err)
 		return nil, err
+	} else if err == nil {
+		k.recycle()
 	}
-	k.recycle()
 	return b.sealed()
 }
 
@@ -197,8 +206,8 @@ func (b *Buffer) sealed() (*Object, error) {
 	return o, nil
 }
 
-// Abort drops the object. After Seal it does nothing.
-func (b *Buffer) Abort() error {
+// Abort drops the object. After Seal it does nothing. The daemon is told even where ctx has ended.
+func (b *Buffer) Abort(ctx context.Context) error {
 	if b.ended {
 		return nil
 	}
@@ -211,11 +220,11 @@ func (b *Buffer) Abort() error {
 	if b.c.endFilling(b.view) {
 		b.c.unref(b.view)
 	}
-	if b.pushed { // perhaps without success after the seal: either way it ends with this reference
+	if b.unsure { // perhaps without success after the seal: either way it ends with this reference
 		b.c.postRelease(b.gen, b.id)
 		return nil
 	}
-	err := b.c.simpleIn(b.gen, wire.Abort, &wire.IDMessage{ID: b.id})
+	err := b.c.tell(ctx, b.gen, wire.Abort, &wire.IDMessage{ID: b.id})
 	if errors.Is(err, ErrDisconnected) {
 		return nil // the object went with its connection
 	}
@@ -223,24 +232,24 @@ func (b *Buffer) Abort() error {
 }
 
 // Put stores a copy of data as a sealed object. The caller must Release it.
-func (c *Conn) Put(data []byte, o CreateOptions) (*Object, error) {
-	obj, err := c.putOnce(data, o)
+func (c *Conn) Put(ctx context.Context, data []byte, o CreateOptions) (*Object, error) {
+	obj, err := c.putOnce(ctx, data, o)
 	if err != nil && o.Name == "" && o.class() == object.Ephemeral && errors.Is(err, ErrDisconnected) &&
-		c.revival.dial != nil && c.revive(context.Background()) == nil {
-		return c.putOnce(data, o) // if the first one was sealed nobody knows it
+		c.revival.dial != nil && c.revive(ctx) == nil {
+		return c.putOnce(ctx, data, o) // if the first one was sealed nobody knows it
 	}
 	return obj, err
 }
 
-func (c *Conn) putOnce(data []byte, o CreateOptions) (*Object, error) {
-	b, err := c.Create(uint64(len(data)), o)
+func (c *Conn) putOnce(ctx context.Context, data []byte, o CreateOptions) (*Object, error) {
+	b, err := c.Create(ctx, uint64(len(data)), o)
 	if err != nil {
 		return nil, err
 	}
 	segment.Copy(b.data, data)
-	obj, err := b.Seal()
+	obj, err := b.Seal(ctx)
 	if err != nil {
-		b.Abort() // the first error is the one to tell
+		b.Abort(ctx) // the first error is the one to tell
 		return nil, err
 	}
 	return obj, nil
@@ -273,12 +282,25 @@ func (c *Conn) Get(ctx context.Context, id object.ID, wait time.Duration) (*Obje
 	if id.IsZero() {
 		return nil, fmt.Errorf("%w: the zero id names nothing", object.ErrInvalid)
 	}
-	return c.get(ctx, wire.GetRequest{ID: id, WaitMS: milliseconds(wait)})
+	return c.get(ctx, wire.GetRequest{ID: id, WaitMS: milliseconds(within(ctx, wait))})
 }
 
 // GetByName is Get by name.
 func (c *Conn) GetByName(ctx context.Context, name string, wait time.Duration) (*Object, error) {
-	return c.get(ctx, wire.GetRequest{Name: name, WaitMS: milliseconds(wait)})
+	return c.get(ctx, wire.GetRequest{Name: name, WaitMS: milliseconds(within(ctx, wait))})
+}
+
+// afterDeadline is how long the daemon waits on behind a context's deadline: the context's error comes first.
+const afterDeadline = time.Second
+
+// within bounds a wait by ctx's deadline, so that the daemon does not wait on for nobody.
+func within(ctx context.Context, wait time.Duration) time.Duration {
+	if end, is := ctx.Deadline(); is && wait != 0 {
+		if left := max(time.Until(end), 0) + afterDeadline; wait < 0 || left < wait {
+			return left
+		}
+	}
+	return wait
 }
 
 // milliseconds rounds up; the longest wait is some 49 days.
@@ -296,7 +318,7 @@ func (c *Conn) get(ctx context.Context, m wire.GetRequest) (*Object, error) {
 	if o := c.fastGet(ctx, &m); o != nil {
 		return o, nil
 	}
-	c.prepareIndex()
+	c.prepareIndex(ctx)
 	o, err := c.getOnce(ctx, m)
 	if err != nil && c.worthRepeating(ctx, wire.Get, err) {
 		return c.getOnce(ctx, m)
@@ -317,6 +339,9 @@ func (c *Conn) getOnce(ctx context.Context, m wire.GetRequest) (*Object, error) 
 func (c *Conn) finishGet(ctx context.Context, k *call, m wire.GetRequest) (*Object, error) {
 	_, err := c.result(ctx, k)
 	if err != nil {
+		if isContext(err) {
+			return nil, fmt.Errorf("getting object %s: %w", called(m), err)
+		}
 		if k, err = c.retryFull(ctx, err, wire.Get, &m); err != nil { // it comes from disk, and memory is short
 			return nil, err
 		}
@@ -331,8 +356,16 @@ func (c *Conn) finishGet(ctx context.Context, k *call, m wire.GetRequest) (*Obje
 		o.Release()
 		return nil, err
 	}
-	c.useIndex(o.view)
+	c.useIndex(ctx, o.view)
 	return o, nil
+}
+
+// called is what a get asks for.
+func called(m wire.GetRequest) string {
+	if m.ID.IsZero() {
+		return strconv.Quote(m.Name)
+	}
+	return m.ID.String()
 }
 
 // memory maps the segment if that has not happened and gives the object's bytes.
@@ -363,7 +396,7 @@ func (o *Object) Meta() []byte { return o.meta }
 func (o *Object) ThroughIndex() bool { return o.index != nil }
 
 // Info asks the daemon for the object's full description.
-func (o *Object) Info() (object.Info, error) { return o.c.Stat(o.id) }
+func (o *Object) Info(ctx context.Context) (object.Info, error) { return o.c.Stat(ctx, o.id) }
 
 // Bytes gives the object's bytes, in memory that faults when written; nil after Release. The slice must not be used
 // after Release.
@@ -409,18 +442,18 @@ func (o *Object) Release() {
 func (o *Object) Gone() bool { return o.gone.Load() }
 
 // Stat describes one object.
-func (c *Conn) Stat(id object.ID) (object.Info, error) {
+func (c *Conn) Stat(ctx context.Context, id object.ID) (object.Info, error) {
 	if id.IsZero() {
 		return object.Info{}, fmt.Errorf("%w: the zero id names nothing", object.ErrInvalid)
 	}
 	var info object.Info
-	err := c.query(wire.Stat, &wire.NameMessage{ID: id}, &info)
+	err := c.query(ctx, wire.Stat, &wire.NameMessage{ID: id}, &info)
 	return info, err
 }
 
 // StatByName is Stat by name.
-func (c *Conn) StatByName(name string) (object.Info, error) {
+func (c *Conn) StatByName(ctx context.Context, name string) (object.Info, error) {
 	var info object.Info
-	err := c.query(wire.Stat, &wire.NameMessage{Name: name}, &info)
+	err := c.query(ctx, wire.Stat, &wire.NameMessage{Name: name}, &info)
 	return info, err
 }

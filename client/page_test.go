@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,7 +26,7 @@ func TestGoPage(t *testing.T) {
 	if len(blocks["go"]) != 1 || len(blocks["text"]) != 1 || len(blocks["sh"]) < 3 {
 		t.Fatal("the page lacks its program, what it prints, or ways to depend on the module")
 	}
-	conn := must(client.Dial(""))(t)
+	conn := must(client.Dial(context.Background(), client.Options{}))(t)
 	defer conn.Close()
 	for _, way := range blocks["sh"] {
 		dir := t.TempDir()
@@ -39,7 +40,7 @@ func TestGoPage(t *testing.T) {
 		if out, err := cmd.Output(); err != nil || string(out) != blocks["text"][0] {
 			t.Errorf("%s: %v: %q, %s", way, err, out, said.String())
 		}
-		if err := conn.DeleteByName("greeting"); err != nil {
+		if err := conn.DeleteByName(context.Background(), "greeting"); err != nil {
 			t.Error(err)
 		}
 	}

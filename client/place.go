@@ -42,6 +42,6 @@ func (c *Conn) Replicate(ctx context.Context, id object.ID, name string, o Repli
 }
 
 // UnpublishObject is Unpublish by id.
-func (c *Conn) UnpublishObject(id object.ID) error {
-	return c.simple(wire.Unpublish, &wire.NameMessage{ID: id})
+func (c *Conn) UnpublishObject(ctx context.Context, id object.ID) error {
+	return c.simple(ctx, wire.Unpublish, &wire.NameMessage{ID: id})
 }

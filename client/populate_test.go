@@ -28,7 +28,7 @@ func residentBytes(t *testing.T) int {
 func TestPopulate(t *testing.T) {
 	n := startNode(t, store.Options{})
 	const size = 32 << 20
-	w := must(n.dial(t).Put(make([]byte, size), client.CreateOptions{}))(t)
+	w := must(n.dial(t).Put(context.Background(), make([]byte, size), client.CreateOptions{}))(t)
 	defer w.Release()
 	o := must(n.dial(t).Get(context.Background(), w.ID(), 0))(t)
 	before := residentBytes(t)

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 
@@ -9,33 +10,33 @@ import (
 )
 
 // Delete takes a sealed object out of the table; its memory goes with the last reference.
-func (c *Conn) Delete(id object.ID) error {
+func (c *Conn) Delete(ctx context.Context, id object.ID) error {
 	if id.IsZero() {
 		return fmt.Errorf("%w: the zero id names nothing", object.ErrInvalid)
 	}
-	return c.simple(wire.Delete, &wire.NameMessage{ID: id})
+	return c.simple(ctx, wire.Delete, &wire.NameMessage{ID: id})
 }
 
 // DeleteByName is Delete by name.
-func (c *Conn) DeleteByName(name string) error {
-	return c.simple(wire.Delete, &wire.NameMessage{Name: name})
+func (c *Conn) DeleteByName(ctx context.Context, name string) error {
+	return c.simple(ctx, wire.Delete, &wire.NameMessage{Name: name})
 }
 
 // Bind names a sealed object, which the name then keeps until Delete. A name that is taken is object.ErrExists, unless
 // replace takes it from its object.
-func (c *Conn) Bind(id object.ID, name string, replace bool) error {
-	return c.simple(wire.Bind, &wire.BindRequest{ID: id, Name: name, Replace: replace})
+func (c *Conn) Bind(ctx context.Context, id object.ID, name string, replace bool) error {
+	return c.simple(ctx, wire.Bind, &wire.BindRequest{ID: id, Name: name, Replace: replace})
 }
 
 // List describes the tenant's objects whose name begins with prefix, oldest first: sealed ones and this connection's
 // unsealed ones, with all also other connections'. Objects gives them one by one.
-func (c *Conn) List(prefix string, all bool) ([]object.Info, error) {
-	return c.ListWhere(Query{Prefix: prefix, All: all})
+func (c *Conn) List(ctx context.Context, prefix string, all bool) ([]object.Info, error) {
+	return c.ListWhere(ctx, Query{Prefix: prefix, All: all})
 }
 
 // Devices gives the daemon's platforms and devices as JSON (clwire.Snapshot).
-func (c *Conn) Devices() (json.RawMessage, error) {
+func (c *Conn) Devices(ctx context.Context) (json.RawMessage, error) {
 	var raw json.RawMessage
-	err := c.query(wire.Devices, nil, &raw)
+	err := c.query(ctx, wire.Devices, nil, &raw)
 	return raw, err
 }

@@ -30,8 +30,8 @@ const (
 
 // revival is what reconnecting needs. Guarded by turn, except where said.
 type revival struct {
-	dial     func() (*Conn, error) // immutable; nil: this connection does not come back
-	turn     chan struct{}         // capacity 1; who has put its token in reconnects. Before all locks
+	dial     func(context.Context) (*Conn, error) // immutable; nil: this connection does not come back
+	turn     chan struct{}                        // capacity 1; who has put its token in reconnects. Before all locks
 	notUntil time.Time
 	penalty  time.Duration
 }
@@ -46,7 +46,7 @@ func (c *Conn) revive(ctx context.Context) error {
 	case c.revival.turn <- struct{}{}:
 		defer func() { <-c.revival.turn }()
 	case <-ctx.Done():
-		return ctx.Err()
+		return fmt.Errorf("connecting again: %w", ctx.Err())
 	}
 	err := c.broken()
 	if err == nil || c.isFinal() || time.Now().Before(c.revival.notUntil) {
@@ -60,10 +60,13 @@ func (c *Conn) revive(ctx context.Context) error {
 		giveUp = time.Now() // it was in vain before: one try
 	}
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
-		dialErr := c.comeBack()
+		dialErr := c.comeBack(ctx)
 		if dialErr == nil {
 			c.revival.penalty, c.revival.notUntil = 0, time.Time{}
 			return nil
+		}
+		if given := ended(ctx); given != nil {
+			return fmt.Errorf("connecting again: %w", given)
 		}
 		if !time.Now().Before(giveUp) || c.isFinal() || errors.Is(dialErr, object.ErrPermission) ||
 			errors.Is(dialErr, object.ErrVersion) {
@@ -74,20 +77,20 @@ func (c *Conn) revive(ctx context.Context) error {
 		select {
 		case <-time.After(pause/2 + rand.N(pause)): // jittered: all clients of a daemon come back at once
 		case <-ctx.Done():
-			return ctx.Err()
+			return fmt.Errorf("connecting again: %w", ctx.Err())
 		}
 	}
 }
 
 // comeBack is one try.
-func (c *Conn) comeBack() error {
+func (c *Conn) comeBack(ctx context.Context) error {
 	dial := c.dialer()
-	next, err := dial()
+	next, err := dial(ctx)
 	if err != nil {
 		return err
 	}
 	if k := c.keptSession(); k != nil {
-		err = next.takeSession(k)
+		err = next.takeSession(ctx, k)
 		// the session is over: nothing to come back to, which later calls learn too
 		if errors.Is(err, object.ErrPermission) {
 			c.mu.Lock()
@@ -98,7 +101,7 @@ func (c *Conn) comeBack() error {
 		}
 	}
 	if err == nil {
-		err = c.follow(next)
+		err = c.follow(ctx, next)
 	}
 	if err != nil {
 		next.Close()
@@ -129,12 +132,12 @@ func (c *Conn) noReturn() {
 
 // follow makes c the connection next, which is new and used by nobody else, with the references that the daemon gives
 // again. After an error next is to be closed.
-func (c *Conn) follow(next *Conn) error {
+func (c *Conn) follow(ctx context.Context, next *Conn) error {
 	c.mu.Lock()
 	c.rescueHeld()
 	list, claims := c.claims(next.daemon.Incarnation == c.daemon.Incarnation)
 	c.mu.Unlock()
-	verdicts, err := next.claim(claims)
+	verdicts, err := next.claim(ctx, claims)
 	if err != nil {
 		return err
 	}
@@ -155,6 +158,7 @@ func (c *Conn) follow(next *Conn) error {
 	}
 	c.link.Close()
 	c.link, c.daemon, c.next, c.out = next.link, next.daemon, next.next, c.out[:0]
+	c.sent, c.full = 0, false
 	c.err, c.unlinked, c.gen = nil, false, c.gen+1
 	c.dropSpare()
 	c.closeIndex()

@@ -55,7 +55,7 @@ func startKeeping(t testing.TB, socket string) *child {
 
 func dialAt(t testing.TB, o client.Options) *client.Conn {
 	t.Helper()
-	c := must(client.DialOptions(o))(t)
+	c := must(client.Dial(context.Background(), o))(t)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -66,11 +66,13 @@ func TestReconnectAfterACrash(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s", "tendril.sock")
 	p := startKeeping(t, socket)
 	c := dialAt(t, client.Options{Socket: socket})
-	plain := must(c.Put([]byte("ephemeral"), client.CreateOptions{}))(t)
-	early := must(c.Put([]byte("let go early"), client.CreateOptions{Name: "early", Class: object.Persisted}))(t)
-	kept := must(c.Put([]byte("persisted"), client.CreateOptions{Name: "kept", Class: object.Persisted}))(t)
-	open := must(c.Create(100, client.CreateOptions{}))(t)
-	w := must(c.OpenWriter("frames", client.StreamOptions{}))(t)
+	plain := must(c.Put(context.Background(), []byte("ephemeral"), client.CreateOptions{}))(t)
+	early := must(c.Put(context.Background(), []byte("let go early"), client.CreateOptions{Name: "early",
+		Class: object.Persisted}))(t)
+	kept := must(c.Put(context.Background(), []byte("persisted"), client.CreateOptions{Name: "kept",
+		Class: object.Persisted}))(t)
+	open := must(c.Create(context.Background(), 100, client.CreateOptions{}))(t)
+	w := must(c.OpenWriter(context.Background(), "frames", client.StreamOptions{}))(t)
 	before := c.Daemon()
 
 	p.kill()
@@ -80,14 +82,14 @@ func TestReconnectAfterACrash(t *testing.T) {
 	if err := w.Write(context.Background(), []byte("frame"), nil, 0); !errors.Is(err, client.ErrDisconnected) {
 		t.Errorf("a writer of the daemon before: %v", err)
 	}
-	if _, err := open.Seal(); !errors.Is(err, client.ErrDisconnected) {
+	if _, err := open.Seal(context.Background()); !errors.Is(err, client.ErrDisconnected) {
 		t.Errorf("sealing a buffer of the daemon before: %v", err)
 	}
-	info := must(c.StatByName("kept"))(t)
+	info := must(c.StatByName(context.Background(), "kept"))(t)
 	if info.Refs != 1 || c.Daemon().Incarnation == before.Incarnation {
 		t.Errorf("%d references to what was held, before %+v, now %+v", info.Refs, before, c.Daemon())
 	}
-	if info := must(c.StatByName("early"))(t); info.Refs != 0 {
+	if info := must(c.StatByName(context.Background(), "early"))(t); info.Refs != 0 {
 		t.Errorf("%d references to what was released", info.Refs)
 	}
 	if string(plain.Bytes()) != "ephemeral" || string(kept.Bytes()) != "persisted" {
@@ -96,7 +98,7 @@ func TestReconnectAfterACrash(t *testing.T) {
 	if !plain.Gone() || kept.Gone() {
 		t.Errorf("gone: %v, %v", plain.Gone(), kept.Gone())
 	}
-	if err := open.Abort(); err != nil {
+	if err := open.Abort(context.Background()); err != nil {
 		t.Error(err)
 	}
 	again := must(c.GetByName(context.Background(), "kept", 0))(t)
@@ -106,14 +108,14 @@ func TestReconnectAfterACrash(t *testing.T) {
 	for _, o := range []*client.Object{plain, kept, again} {
 		o.Release()
 	}
-	if info := must(c.StatByName("kept"))(t); info.Refs != 0 {
+	if info := must(c.StatByName(context.Background(), "kept"))(t); info.Refs != 0 {
 		t.Errorf("%d references at the end", info.Refs)
 	}
-	w = must(c.OpenWriter("frames", client.StreamOptions{}))(t)
+	w = must(c.OpenWriter(context.Background(), "frames", client.StreamOptions{}))(t)
 	if err := w.Write(context.Background(), []byte("frame"), nil, 0); err != nil {
 		t.Error(err)
 	}
-	w.Close()
+	w.Close(context.Background())
 }
 
 func TestNoReconnect(t *testing.T) {
@@ -121,17 +123,17 @@ func TestNoReconnect(t *testing.T) {
 	p := startKeeping(t, socket)
 	c := dialAt(t, client.Options{Socket: socket, NoReconnect: true})
 	inSession := dialAt(t, client.Options{Socket: socket})
-	if _, _, err := inSession.OpenSession("v", nil); err != nil {
+	if _, _, err := inSession.OpenSession(context.Background(), "v", nil); err != nil {
 		t.Fatal(err)
 	}
 	p.kill()
 	p.end()
 	startKeeping(t, socket)
 	for range 2 {
-		if _, err := c.List("", false); !errors.Is(err, client.ErrDisconnected) {
+		if _, err := c.List(context.Background(), "", false); !errors.Is(err, client.ErrDisconnected) {
 			t.Errorf("with NoReconnect: %v", err)
 		}
-		if _, err := inSession.List("", false); !errors.Is(err, client.ErrDisconnected) {
+		if _, err := inSession.List(context.Background(), "", false); !errors.Is(err, client.ErrDisconnected) {
 			t.Errorf("with a session: %v", err)
 		}
 	}
@@ -143,7 +145,7 @@ func TestReconnectToTheSameMemory(t *testing.T) {
 	t.Setenv("TENDRIL_INDEX", "off") // whose slots are mapped, and written
 	n := startNode(t, store.Options{WarmBytes: 1 << 20})
 	c := n.dial(t)
-	mine := must(c.Put([]byte("mine"), client.CreateOptions{Name: "mine", Class: object.Named}))(t)
+	mine := must(c.Put(context.Background(), []byte("mine"), client.CreateOptions{Name: "mine", Class: object.Named}))(t)
 	other := n.dial(t)
 	got := must(other.Get(context.Background(), mine.ID(), 0))(t)
 	twice := must(other.Get(context.Background(), mine.ID(), 0))(t)
@@ -163,7 +165,7 @@ func TestReconnectToTheSameMemory(t *testing.T) {
 			o.Release()
 		}
 	}
-	waitFor(t, "three references", func() bool { return must(c.Stat(mine.ID()))(t).Refs == 3 })
+	waitFor(t, "three references", func() bool { return must(c.Stat(context.Background(), mine.ID()))(t).Refs == 3 })
 	if now := mappings(t); now > before {
 		t.Errorf("%d mappings before, %d after", before, now)
 	}
@@ -173,12 +175,12 @@ func TestReconnectToTheSameMemory(t *testing.T) {
 		}
 		o.Release()
 	}
-	if err := c.DeleteByName("mine"); err != nil {
+	if err := c.DeleteByName(context.Background(), "mine"); err != nil {
 		t.Fatal(err)
 	}
 	waitFor(t, "the memory to come back", func() bool {
-		c.Sweep()
-		other.Sweep()
+		c.Sweep(context.Background())
+		other.Sweep(context.Background())
 		return n.store.Status().UsedBytes == 0 && n.store.Status().References == 0 && n.store.Status().Segments == 0
 	})
 }
@@ -191,7 +193,7 @@ func TestDaemonKilledAtRandom(t *testing.T) {
 	p := startKeeping(t, socket)
 	for i := range 4 { // on disk, for all to get
 		c := dialAt(t, client.Options{Socket: socket})
-		must(c.Put(pattern(uint64(i)),
+		must(c.Put(context.Background(), pattern(uint64(i)),
 			client.CreateOptions{Name: fmt.Sprint("p", i), Class: object.Persisted}))(t).Release()
 		c.Close()
 	}
@@ -224,7 +226,7 @@ func TestDaemonKilledAtRandom(t *testing.T) {
 		o.Release()
 	}
 	waitFor(t, "the references' end", func() bool {
-		list := must(c.List("", true))(t)
+		list := must(c.List(context.Background(), "", true))(t)
 		for _, info := range list {
 			if info.Refs > 0 {
 				return false
@@ -285,7 +287,7 @@ func (r *roamer) step() {
 		r.release()
 	case r.rng.IntN(3) == 0:
 		seed := r.rng.Uint64N(1000)
-		o, err := r.c.Put(pattern(seed), client.CreateOptions{})
+		o, err := r.c.Put(context.Background(), pattern(seed), client.CreateOptions{})
 		r.take(o, seed, err)
 	case r.rng.IntN(2) == 0:
 		seed := r.rng.Uint64N(4)
@@ -305,7 +307,7 @@ func (r *roamer) step() {
 
 // heldHere asks again: the daemon may have been killed in between.
 func (r *roamer) heldHere(o *client.Object) bool {
-	_, err := r.c.Stat(o.ID())
+	_, err := r.c.Stat(context.Background(), o.ID())
 	return errors.Is(err, object.ErrNotFound) && !o.Gone()
 }
 
@@ -341,7 +343,7 @@ func TestWatchGoesOn(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	put := func(name string) {
-		dialAt(t, client.Options{Socket: socket}).Put([]byte("x"),
+		dialAt(t, client.Options{Socket: socket}).Put(context.Background(), []byte("x"),
 			client.CreateOptions{Name: name, Class: object.Named})
 	}
 	done := errors.New("done")

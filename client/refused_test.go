@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"net"
 	"path/filepath"
@@ -32,18 +33,18 @@ func TestRefusedBeforeHello(t *testing.T) {
 		_, _ = c.Write(ipc.AppendFrame(nil, wire.Error, 0, 0, why))
 		c.Close()
 	}()
-	link, err := ipc.Dial(socket, 0)
+	link, err := ipc.Dial(socket, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	<-refused
 	c, tries := newConn(link, socket), 0
 	defer c.Close()
-	c.revival.dial = func() (*Conn, error) {
+	c.revival.dial = func(context.Context) (*Conn, error) {
 		tries++
 		return nil, ErrDisconnected
 	}
-	err = c.hello("test")
+	err = c.hello(context.Background(), "test")
 	if !errors.Is(err, object.ErrBusy) || !errors.Is(err, ErrDisconnected) ||
 		!strings.Contains(err.Error(), why.Text) || tries > 0 {
 		t.Errorf("%v, after %d more tries to connect", err, tries)

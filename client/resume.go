@@ -25,7 +25,7 @@ const takeTime = 15 * time.Second
 // connection broken connects again, for up to limit, and goes on with the same session. It returns how long the daemon
 // keeps it then, which may be less; 0: not at all, as over ssh. From then on calls of the session also end, or go on by
 // another connection, where nothing comes for Options.Silence. It is asked for once, after OpenSession.
-func (c *Conn) KeepSession(limit time.Duration) (time.Duration, error) {
+func (c *Conn) KeepSession(ctx context.Context, limit time.Duration) (time.Duration, error) {
 	if !c.remote {
 		return 0, nil
 	}
@@ -33,7 +33,7 @@ func (c *Conn) KeepSession(limit time.Duration) (time.Duration, error) {
 	if c.redial == nil {
 		millis = 0
 	}
-	k, err := c.roundTrip(context.Background(), wire.KeepSession,
+	k, err := c.roundTrip(ctx, wire.KeepSession,
 		&wire.KeepSessionRequest{Millis: millis, PulseMillis: uint32(c.lookEvery().Milliseconds())})
 	if err != nil {
 		return 0, err
@@ -170,7 +170,7 @@ func (c *Conn) askAlive() *call {
 	}
 	defer c.sendMu.Unlock()
 	k := newCall(wire.Hurry)
-	if c.enqueue(k, nil) != nil || c.write() != nil {
+	if c.full || c.enqueue(k, nil) != nil || c.write() != nil {
 		return nil
 	}
 	return k
@@ -187,12 +187,12 @@ func (c *Conn) LeaveSession() {
 // ResumeWorker gives tickets for new connections to a worker of OpenRemoteWorker, one for each of the lanes
 // (ascending), in the place of those that were lost. Errors: object.ErrNoDevice, with its fate, for a worker that has
 // ended; ErrNotFound.
-func (c *Conn) ResumeWorker(worker uint64, lanes []int) ([][32]byte, error) {
+func (c *Conn) ResumeWorker(ctx context.Context, worker uint64, lanes []int) ([][32]byte, error) {
 	m := &wire.ResumeWorkerRequest{Worker: worker}
 	for _, lane := range lanes {
 		m.Lanes |= 1 << lane
 	}
-	k, err := c.roundTrip(context.Background(), wire.ResumeWorker, m)
+	k, err := c.roundTrip(ctx, wire.ResumeWorker, m)
 	if err != nil {
 		return nil, err
 	}
@@ -214,7 +214,7 @@ func (c *Conn) keptSession() *kept {
 }
 
 // dialer is how the connection comes back; nil: it does not.
-func (c *Conn) dialer() func() (*Conn, error) {
+func (c *Conn) dialer() func(context.Context) (*Conn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.kept != nil {
@@ -224,8 +224,12 @@ func (c *Conn) dialer() func() (*Conn, error) {
 }
 
 // takeSession makes this new connection the session's.
-func (c *Conn) takeSession(k *kept) error {
-	bound := time.AfterFunc(takeTime, func() { c.fail(c.disconnected(errSilent)) })
-	defer bound.Stop()
-	return c.simple(wire.ResumeSession, &wire.ResumeSessionRequest{Session: k.session, Secret: k.secret})
+func (c *Conn) takeSession(ctx context.Context, k *kept) error {
+	limited, cancel := context.WithTimeout(ctx, takeTime)
+	defer cancel()
+	err := c.simple(limited, wire.ResumeSession, &wire.ResumeSessionRequest{Session: k.session, Secret: k.secret})
+	if limited.Err() != nil && ctx.Err() == nil {
+		return c.disconnected(errSilent)
+	}
+	return err
 }

@@ -78,13 +78,13 @@ func TestSealedIsReadOnly(t *testing.T) {
 	n := startNode(t, store.Options{})
 	creator, reader, indexed := n.dial(t), n.dial(t), n.dialIndexed(t)
 	ctx := context.Background()
-	must(creator.Put([]byte("lies before the others"), client.CreateOptions{}))(t)
+	must(creator.Put(ctx, []byte("lies before the others"), client.CreateOptions{}))(t)
 	for _, c := range sealedSizes {
 		want := counted(c.size, 1)
-		buf := must(creator.Create(uint64(c.size), c.opts))(t)
+		buf := must(creator.Create(ctx, uint64(c.size), c.opts))(t)
 		early := buf.Bytes()
 		copy(early, want)
-		o := must(buf.Seal())(t)
+		o := must(buf.Seal(ctx))(t)
 		if b := buf.Bytes(); b != nil {
 			t.Errorf("%s: the buffer gives %d bytes after the seal", c.name, len(b))
 		}
@@ -94,7 +94,7 @@ func TestSealedIsReadOnly(t *testing.T) {
 		cannotAlter(t, c.name+", the seal's object", o.Bytes(), reader, o.ID(), want)
 		got := must(creator.Get(ctx, o.ID(), 0))(t)
 		cannotAlter(t, c.name+", the creator's get", got.Bytes(), reader, o.ID(), want)
-		put := must(creator.Put(want, c.opts))(t)
+		put := must(creator.Put(ctx, want, c.opts))(t)
 		cannotAlter(t, c.name+", put's object", put.Bytes(), reader, put.ID(), want)
 		for range 2 { // the first one over the socket
 			fast := must(indexed.Get(ctx, o.ID(), 0))(t)
@@ -114,9 +114,9 @@ func TestOwnObjectsThroughTheIndex(t *testing.T) {
 	c, reader := n.dialIndexed(t), n.dial(t)
 	for _, size := range []int{100, 200_000} {
 		want := counted(size, 2)
-		buf := must(c.Create(uint64(size), client.CreateOptions{}))(t)
+		buf := must(c.Create(context.Background(), uint64(size), client.CreateOptions{}))(t)
 		copy(buf.Bytes(), want)
-		o := must(buf.Seal())(t)
+		o := must(buf.Seal(context.Background()))(t)
 		for range 2 {
 			got := must(c.Get(context.Background(), o.ID(), 0))(t)
 			cannotAlter(t, fmt.Sprintf("%d bytes, through the index %v", size, got.ThroughIndex()), got.Bytes(), reader,
@@ -131,19 +131,19 @@ func TestOwnObjectsThroughTheIndex(t *testing.T) {
 func TestRefusedSealOpensAgain(t *testing.T) {
 	n := startNode(t, store.Options{})
 	c, reader := n.dial(t), n.dial(t)
-	must(c.Put(nil, client.CreateOptions{Name: "taken", Class: object.Named}))(t)
-	buf := must(c.Create(100_000, client.CreateOptions{Name: "taken", Class: object.Named}))(t)
+	must(c.Put(context.Background(), nil, client.CreateOptions{Name: "taken", Class: object.Named}))(t)
+	buf := must(c.Create(context.Background(), 100_000, client.CreateOptions{Name: "taken", Class: object.Named}))(t)
 	early := buf.Bytes()
-	if _, err := buf.Seal(); err == nil {
+	if _, err := buf.Seal(context.Background()); err == nil {
 		t.Fatal("sealed under a name that is taken")
 	}
 	if faults(func() { copy(buf.Bytes(), counted(len(early), 3)) }) {
 		t.Fatal("after a seal that was refused the buffer cannot be written")
 	}
-	if err := c.DeleteByName("taken"); err != nil {
+	if err := c.DeleteByName(context.Background(), "taken"); err != nil {
 		t.Fatal(err)
 	}
-	o := must(buf.Seal())(t)
+	o := must(buf.Seal(context.Background()))(t)
 	defer o.Release()
 	cannotAlter(t, "sealed at the second try", early, reader, o.ID(), counted(100_000, 3))
 }
@@ -153,11 +153,11 @@ func TestRefusedSealOpensAgain(t *testing.T) {
 func TestPartIsReadOnlyAfterDone(t *testing.T) {
 	n := startNode(t, store.Options{})
 	creator, filler, reader := n.dial(t), n.dial(t), n.dial(t)
-	buf := must(creator.Create(9000, client.CreateOptions{Shared: true}))(t)
-	part := must(filler.Fill(buf.ID(), ""))(t)
+	buf := must(creator.Create(context.Background(), 9000, client.CreateOptions{Shared: true}))(t)
+	part := must(filler.Fill(context.Background(), buf.ID(), ""))(t)
 	early, theirs := buf.Bytes(), part.Bytes()
 	copy(early, counted(9000, 4))
-	if err := part.Done(); err != nil {
+	if err := part.Done(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	o := must(buf.SealFilled(context.Background(), time.Minute, false))(t)
@@ -173,11 +173,11 @@ func TestPushedFrameIsReadOnly(t *testing.T) {
 	for _, ahead := range []int{0, 8} {
 		n := startNode(t, store.Options{})
 		a, b := n.dial(t), n.dial(t)
-		w := must(a.OpenWriter("frames", client.StreamOptions{Ahead: ahead}))(t)
-		r := must(b.OpenReader("frames", client.StreamOptions{}))(t)
+		w := must(a.OpenWriter(context.Background(), "frames", client.StreamOptions{Ahead: ahead}))(t)
+		r := must(b.OpenReader(context.Background(), "frames", client.StreamOptions{}))(t)
 		for i := range 20 { // the memory of each comes back
 			want := counted(100_000, byte(i))
-			buf := must(w.Buffer(100_000))(t)
+			buf := must(w.Buffer(context.Background(), 100_000))(t)
 			early := buf.Bytes()
 			if faults(func() { copy(early, want) }) {
 				t.Fatalf("frame %d cannot be filled", i)
@@ -194,8 +194,8 @@ func TestPushedFrameIsReadOnly(t *testing.T) {
 			}
 			f.Release()
 		}
-		r.Close()
-		w.Close()
+		r.Close(context.Background())
+		w.Close(context.Background())
 	}
 }
 
@@ -204,15 +204,15 @@ func TestSealedIsReadOnlyAfterACrash(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s", "tendril.sock")
 	p := startKeeping(t, socket)
 	c := dialAt(t, client.Options{Socket: socket})
-	buf := must(c.Create(100_000, client.CreateOptions{Name: "kept", Class: object.Persisted}))(t)
+	buf := must(c.Create(context.Background(), 100_000, client.CreateOptions{Name: "kept", Class: object.Persisted}))(t)
 	early := buf.Bytes()
 	copy(early, counted(100_000, 5))
-	o := must(buf.Seal())(t)
+	o := must(buf.Seal(context.Background()))(t)
 	defer o.Release()
 	p.kill()
 	p.end()
 	startKeeping(t, socket)
-	if info := must(c.StatByName("kept"))(t); info.Refs != 1 {
+	if info := must(c.StatByName(context.Background(), "kept"))(t); info.Refs != 1 {
 		t.Errorf("%d references", info.Refs)
 	}
 	reader := dialAt(t, client.Options{Socket: socket})
@@ -234,7 +234,7 @@ func TestMemoryOpensForTheNextObject(t *testing.T) {
 			var wants [][]byte
 			for range 300 {
 				size := 1 + random.IntN(700_000)>>random.IntN(12)
-				buf, err := c.Create(uint64(size), client.CreateOptions{})
+				buf, err := c.Create(context.Background(), uint64(size), client.CreateOptions{})
 				if err != nil {
 					t.Error(err)
 					return
@@ -245,10 +245,10 @@ func TestMemoryOpensForTheNextObject(t *testing.T) {
 					return
 				}
 				if random.IntN(4) == 0 {
-					buf.Abort()
+					buf.Abort(context.Background())
 					continue
 				}
-				o, err := buf.Seal()
+				o, err := buf.Seal(context.Background())
 				if err != nil {
 					t.Error(err)
 					return

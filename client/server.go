@@ -20,9 +20,9 @@ import (
 // DialServer connects to the daemon of another machine: HOST:PORT (mutual TLS, after Login), or
 // ssh://[USER@]HOST[:PORT][/PROGRAM], which runs `PROGRAM proxy` there (default: tendril) over ssh(1) and needs neither
 // login nor open port. No descriptors come over such a connection: what shares memory answers object.ErrUnsupported.
-// o.Socket and o.Spin do not matter. The caller must Close.
-func DialServer(server string, o Options) (*Conn, error) {
-	c, err := dialServer(server, o)
+// o.Socket and o.Spin do not matter. ctx is for connecting alone. The caller must Close.
+func DialServer(ctx context.Context, server string, o Options) (*Conn, error) {
+	c, err := dialServer(ctx, server, o)
 	if err == nil {
 		c.keepRenewed(renewalEvery)
 	}
@@ -30,24 +30,26 @@ func DialServer(server string, o Options) (*Conn, error) {
 }
 
 // dialServer is DialServer without a watch over the certificate's life.
-func dialServer(server string, o Options) (*Conn, error) {
+func dialServer(ctx context.Context, server string, o Options) (*Conn, error) {
 	if o.Program == "" {
 		o.Program = filepath.Base(os.Args[0])
 	}
-	dial := func(server string) (*Conn, error) { return dialTLS(server, o) }
+	dial := func(ctx context.Context, server string) (*Conn, error) { return dialTLS(ctx, server, o) }
 	if strings.HasPrefix(server, sshScheme) {
 		dial = dialSSH
 	}
-	c, err := dial(server)
+	c, err := dial(ctx, server)
 	var known *object.Sentinel
 	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, fmt.Errorf("connecting to server %s: %w", server, ctx.Err())
 	case errors.As(err, &known): // somebody answered, or nobody was asked
 		return nil, fmt.Errorf("server %s: %w", server, err)
 	case err != nil:
 		return nil, fmt.Errorf("%w: server %s: %w", ErrDisconnected, server, err)
 	}
 	c.silence = o.Silence
-	if err := c.hello(o.Program); err != nil {
+	if err := c.hello(ctx, o.Program); err != nil {
 		c.Close()
 		if c.excuse != nil {
 			err = c.excuse(err)
@@ -55,7 +57,7 @@ func dialServer(server string, o Options) (*Conn, error) {
 		return nil, pki.Explain(err)
 	}
 	if c.renewal != nil {
-		_ = c.renewal(false) // the present certificate is good; it is tried again
+		_ = c.renewal(ctx, false) // the present certificate is good; it is tried again
 	}
 	return c, nil
 }
@@ -66,16 +68,16 @@ const renewalEvery = 10 * time.Minute
 
 // Renew gets the next certificate where it is due, or the cluster has got another authority. DialServer does that every
 // ten minutes. It does nothing on connections that show no certificate.
-func (c *Conn) Renew() error {
+func (c *Conn) Renew(ctx context.Context) error {
 	if c.renewal == nil {
 		return nil
 	}
-	return c.renewal(true)
+	return c.renewal(ctx, true)
 }
 
 // renewIn renews the certificate where it is due, or of another authority than signs, the one that the daemon signs
 // with.
-func (c *Conn) renewIn(keys *credentials, signs *x509.Certificate) error {
+func (c *Conn) renewIn(ctx context.Context, keys *credentials, signs *x509.Certificate) error {
 	t := keys.ring.Trust()
 	if signs != nil && !signs.Equal(t.Authority) && !signs.Equal(t.Before) {
 		if err := keys.trust(pki.Trust{Authority: signs, Before: t.Authority}); err != nil {
@@ -83,14 +85,14 @@ func (c *Conn) renewIn(keys *credentials, signs *x509.Certificate) error {
 		}
 	}
 	if keys.ring.Outdated() && signs != nil && signs.Equal(keys.ring.Trust().Authority) {
-		return keys.ring.Renew(context.Background())
+		return keys.ring.Renew(ctx)
 	}
-	return keys.ring.RenewIfDue(context.Background())
+	return keys.ring.RenewIfDue(ctx)
 }
 
 // authority asks the daemon, which has proven to be of the cluster, for the authority that it signs with.
-func (c *Conn) authority() (*x509.Certificate, error) {
-	k, err := c.roundTrip(context.Background(), wire.Access, nil)
+func (c *Conn) authority(ctx context.Context) (*x509.Certificate, error) {
+	k, err := c.roundTrip(ctx, wire.Access, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +113,7 @@ func (c *Conn) keepRenewed(every time.Duration) {
 	defer c.mu.Unlock()
 	c.renewing = time.AfterFunc(every, func() {
 		defer c.background.Done()
-		_ = c.Renew() // the next look tries again
+		_ = c.Renew(context.Background()) // the next look tries again
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if !c.closed {
@@ -127,8 +129,8 @@ func (c *Conn) Remote() bool { return c.remote }
 
 // DialLane connects once more to the same daemon with a ticket of OpenRemoteWorker. What follows on the socket is
 // between the caller and the worker. The caller must Close it.
-func (c *Conn) DialLane(ticket [32]byte) (*ipc.Socket, error) {
-	s, err := c.lane()
+func (c *Conn) DialLane(ctx context.Context, ticket [32]byte) (*ipc.Socket, error) {
+	s, err := c.lane(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%w: a data connection to %s: %w", ErrDisconnected, c.socket, err)
 	}
@@ -139,7 +141,7 @@ func (c *Conn) DialLane(ticket [32]byte) (*ipc.Socket, error) {
 	return s, nil
 }
 
-func dialTLS(server string, o Options) (*Conn, error) {
+func dialTLS(ctx context.Context, server string, o Options) (*Conn, error) {
 	server, err := withPort(server)
 	if err != nil {
 		return nil, err
@@ -149,47 +151,47 @@ func dialTLS(server string, o Options) (*Conn, error) {
 	if who == nil {
 		who = login{}
 	}
-	keys, err := who.credentials(server, func(request []byte) ([]byte, error) {
+	keys, err := who.credentials(ctx, server, func(ctx context.Context, request []byte) ([]byte, error) {
 		if c == nil {
 			return nil, fmt.Errorf("%w: the certificate for %s has expired: tendril login %s", object.ErrPermission,
 				server, server)
 		}
-		return c.renew(request)
+		return c.renew(ctx, request)
 	})
 	if err != nil {
 		return nil, err
 	}
-	secure, socket, err := handshake(server, who.tls(keys))
+	secure, socket, err := handshake(ctx, server, who.tls(keys))
 	if err != nil {
 		return nil, err
 	}
 	socket.Watch(o.Silence)
 	c = newConn(ipc.NewRemote(secure, socket), server)
 	c.remote = true
-	c.redial = func() (*Conn, error) {
+	c.redial = func(ctx context.Context) (*Conn, error) {
 		again := o
 		again.identity = who.newest(keys)
-		return dialServer(server, again)
+		return dialServer(ctx, server, again)
 	}
-	c.lane = func() (*ipc.Socket, error) { return ipc.DialTCP(server, connectTime) }
+	c.lane = func(ctx context.Context) (*ipc.Socket, error) { return ipc.DialTCP(ctx, server, connectTime) }
 	shown := secure.ConnectionState().PeerCertificates
 	_ = keys.see(shown) // what cannot be kept is shown again in the next handshake
 	issuer := keys.ring.Trust().Issuer(shown[0])
-	c.renewal = func(ask bool) error {
+	c.renewal = func(ctx context.Context, ask bool) error {
 		signs := issuer
 		if ask { // the cluster may have got another authority since the handshake
-			if now, err := c.authority(); err == nil {
+			if now, err := c.authority(ctx); err == nil {
 				signs = now
 			}
 		}
-		return c.renewIn(keys, signs)
+		return c.renewIn(ctx, keys, signs)
 	}
 	return c, nil
 }
 
 // renew gets the next certificate over this connection.
-func (c *Conn) renew(request []byte) ([]byte, error) {
-	k, err := c.roundTrip(context.Background(), wire.Renew, &wire.DERMessage{DER: request})
+func (c *Conn) renew(ctx context.Context, request []byte) ([]byte, error) {
+	k, err := c.roundTrip(ctx, wire.Renew, &wire.DERMessage{DER: request})
 	if err != nil {
 		return nil, err
 	}

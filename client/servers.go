@@ -65,7 +65,7 @@ func CertificateUntil(server string) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, fmt.Errorf("server %s: %w", server, err)
 	}
-	keys, err := openCredentials(full, func([]byte) ([]byte, error) {
+	keys, err := openCredentials(context.Background(), full, func(context.Context, []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%w: the certificate has expired or is missing", object.ErrPermission)
 	})
 	if err != nil {

@@ -13,15 +13,17 @@ import (
 // EndSession ends another connection's session, by the number that the status shows, and returns when its workers are
 // gone. It is for this machine's daemon, and for those of the session's tenant or an administrator: else ErrPermission;
 // ErrNotFound where there is no such session.
-func (c *Conn) EndSession(session uint64) error {
-	return c.simple(wire.EndSession, &wire.Number{N: session})
+func (c *Conn) EndSession(ctx context.Context, session uint64) error {
+	return c.simple(ctx, wire.EndSession, &wire.Number{N: session})
 }
 
 // OpenSession begins this connection's session, which ends with the connection. options is JSON; snapshot is the
-// platforms and devices that the session may use, as JSON (clwire.Snapshot).
-func (c *Conn) OpenSession(libraryVersion string, options []byte) (session uint64, snapshot []byte, err error) {
+// platforms and devices that the session may use, as JSON (clwire.Snapshot). Where ctx ended, the connection may have
+// the session, and is good for Close alone.
+func (c *Conn) OpenSession(ctx context.Context, libraryVersion string, options []byte) (session uint64, snapshot []byte,
+	err error) {
 	c.noReturn()
-	k, err := c.roundTrip(context.Background(), wire.OpenSession,
+	k, err := c.roundTrip(ctx, wire.OpenSession,
 		&wire.OpenSessionRequest{LibraryVersion: libraryVersion, Options: options})
 	if err != nil {
 		return 0, nil, err
@@ -46,11 +48,11 @@ type Worker struct {
 }
 
 // OpenWorker starts a worker on a platform of the session's snapshot. It may take seconds.
-func (c *Conn) OpenWorker(platform uint32) (Worker, error) {
+func (c *Conn) OpenWorker(ctx context.Context, platform uint32) (Worker, error) {
 	m := &wire.OpenWorkerRequest{Platform: platform}
-	k, err := c.roundTrip(context.Background(), wire.OpenWorker, m)
+	k, err := c.roundTrip(ctx, wire.OpenWorker, m)
 	if err != nil {
-		k, err = c.retryFull(context.Background(), err, wire.OpenWorker, m)
+		k, err = c.retryFull(ctx, err, wire.OpenWorker, m)
 	}
 	if err != nil {
 		return Worker{}, err
@@ -73,8 +75,8 @@ func (c *Conn) CloseWorker(worker uint64) { c.post(0, wire.CloseWorker, &wire.Nu
 
 // ReserveDevice lets a worker's buffers take bytes of its devices' own memory in all, from now on. object.ErrQuota says
 // what the tenant has and may have; what was reserved before stays.
-func (c *Conn) ReserveDevice(worker, bytes uint64) error {
-	return c.simple(wire.ReserveDevice, &wire.ReserveDeviceRequest{Worker: worker, Bytes: bytes})
+func (c *Conn) ReserveDevice(ctx context.Context, worker, bytes uint64) error {
+	return c.simple(ctx, wire.ReserveDevice, &wire.ReserveDeviceRequest{Worker: worker, Bytes: bytes})
 }
 
 // ReturnDevice is ReserveDevice of less than before, which cannot fail: it waits for nothing.
@@ -83,8 +85,8 @@ func (c *Conn) ReturnDevice(worker, bytes uint64) {
 }
 
 // WorkerFate says whether a worker lives and, when not, how it ended. It waits up to 1 s for an end that is under way.
-func (c *Conn) WorkerFate(worker uint64) (alive bool, text string, err error) {
-	k, err := c.roundTrip(context.Background(), wire.WorkerFate, &wire.Number{N: worker})
+func (c *Conn) WorkerFate(ctx context.Context, worker uint64) (alive bool, text string, err error) {
+	k, err := c.roundTrip(ctx, wire.WorkerFate, &wire.Number{N: worker})
 	if err != nil {
 		return false, "", err
 	}
@@ -109,13 +111,13 @@ type Segment struct {
 // AllocSegment gives the session populated, zeroed memory of at least n bytes. The caller must Free or Publish it; it
 // ends with the connection otherwise. Where memory is short, spare is called before others are waited for: it frees
 // what the caller keeps without need; may be nil.
-func (c *Conn) AllocSegment(n uint64, spare func()) (*Segment, error) {
-	k, err := c.roundTrip(context.Background(), wire.AllocSegment, &wire.Number{N: n})
+func (c *Conn) AllocSegment(ctx context.Context, n uint64, spare func()) (*Segment, error) {
+	k, err := c.roundTrip(ctx, wire.AllocSegment, &wire.Number{N: n})
 	if err != nil {
 		if spare != nil && object.IsShort(err) {
 			spare()
 		}
-		k, err = c.retryFull(context.Background(), err, wire.AllocSegment, &wire.Number{N: n})
+		k, err = c.retryFull(ctx, err, wire.AllocSegment, &wire.Number{N: n})
 	}
 	if err != nil {
 		return nil, err
@@ -169,12 +171,13 @@ func (s *Segment) unmap() {
 // Publish moves the memory into a sealed object of size bytes. Nothing may map it for writing any more, here and in the
 // worker (Unmap, then mappings for reading by a descriptor that is open for reading alone): else the daemon makes the
 // object of a copy. The segment is spent. The connection holds one reference to the object: ReleaseID gives it back.
-// replace takes o.Name from the object that has it. On an error the segment stays as it was.
-func (s *Segment) Publish(size uint64, o CreateOptions, replace bool) (object.ID, error) {
+// replace takes o.Name from the object that has it. On an error the segment stays as it was; where ctx ended the object
+// may have been made, and the segment is good for Free alone.
+func (s *Segment) Publish(ctx context.Context, size uint64, o CreateOptions, replace bool) (object.ID, error) {
 	if s.spent {
 		return object.ID{}, fmt.Errorf("%w: segment %d is freed or published already", object.ErrInvalid, s.ID)
 	}
-	k, err := s.c.roundTrip(context.Background(), wire.PublishSegment, &wire.PublishSegmentRequest{
+	k, err := s.c.roundTrip(ctx, wire.PublishSegment, &wire.PublishSegmentRequest{
 		Segment: s.ID, SizeBytes: size, Class: o.class(), Replace: replace, Name: o.Name, Meta: o.Meta,
 	})
 	if err != nil {

@@ -12,13 +12,13 @@ import (
 
 // Share lets others read a sealed object: to is "uid:N", "gid:N" or "all". They find it by its ID, and by name as
 // TENANT/NAME. At the first grant an object that lies beside others is copied once.
-func (c *Conn) Share(id object.ID, to string) error {
-	return c.simple(wire.Grant, &wire.GrantRequest{ID: id, To: to})
+func (c *Conn) Share(ctx context.Context, id object.ID, to string) error {
+	return c.simple(ctx, wire.Grant, &wire.GrantRequest{ID: id, To: to})
 }
 
 // Unshare ends a grant for new readers; who has the object keeps it until its Release.
-func (c *Conn) Unshare(id object.ID, to string) error {
-	return c.simple(wire.Grant, &wire.GrantRequest{ID: id, Revoke: true, To: to})
+func (c *Conn) Unshare(ctx context.Context, id object.ID, to string) error {
+	return c.simple(ctx, wire.Grant, &wire.GrantRequest{ID: id, Revoke: true, To: to})
 }
 
 // Query says which objects ListWhere describes.
@@ -34,12 +34,14 @@ type Query struct {
 }
 
 // ListWhere is List with more conditions.
-func (c *Conn) ListWhere(q Query) ([]object.Info, error) { return collect(c.Objects(q)) }
+func (c *Conn) ListWhere(ctx context.Context, q Query) ([]object.Info, error) {
+	return collect(c.Objects(ctx, q))
+}
 
 // Rename gives the object that is called from the name to, at once for all. A name that is taken is object.ErrExists,
 // unless replace takes it.
-func (c *Conn) Rename(from, to string, replace bool) error {
-	return c.simple(wire.Rename, &wire.RenameRequest{From: from, To: to, Replace: replace})
+func (c *Conn) Rename(ctx context.Context, from, to string, replace bool) error {
+	return c.simple(ctx, wire.Rename, &wire.RenameRequest{From: from, To: to, Replace: replace})
 }
 
 // Wanted is one object of a GetMany: by name where ID is zero.
@@ -51,7 +53,7 @@ type Wanted struct {
 // GetMany gets all objects, in order, or none; wait bounds the waiting for all together, 0 is not at all. The caller
 // must Release each.
 func (c *Conn) GetMany(ctx context.Context, wanted []Wanted, wait time.Duration) ([]*Object, error) {
-	deadline := time.Now().Add(wait)
+	deadline := time.Now().Add(within(ctx, wait))
 	for at := 0; at < len(wanted) && wait > 0; at += wire.MaxWanted {
 		m := wire.AwaitManyRequest{WaitMS: milliseconds(max(time.Until(deadline), 1))}
 		for _, w := range wanted[at:min(at+wire.MaxWanted, len(wanted))] {
@@ -59,7 +61,7 @@ func (c *Conn) GetMany(ctx context.Context, wanted []Wanted, wait time.Duration)
 		}
 		k, err := c.roundTrip(ctx, wire.AwaitMany, &m)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("waiting for %d objects: %w", len(wanted), err)
 		}
 		k.recycle()
 	}
@@ -83,7 +85,7 @@ func (c *Conn) getAll(ctx context.Context, wanted []Wanted) (list []*Object, err
 	}
 	for at := 0; at < len(wanted); at += getAhead {
 		batch := wanted[at:min(at+getAhead, len(wanted))]
-		under, sendErr := c.sendGets(batch)
+		under, sendErr := c.sendGets(ctx, batch)
 		for i, k := range under {
 			o, getErr := c.finishGet(ctx, k, wire.GetRequest{ID: batch[i].ID, Name: batch[i].Name})
 			if getErr != nil {
@@ -100,23 +102,23 @@ func (c *Conn) getAll(ctx context.Context, wanted []Wanted) (list []*Object, err
 }
 
 // sendGets sends a batch in one write.
-func (c *Conn) sendGets(batch []Wanted) (under []*call, err error) {
-	c.sendMu.Lock()
-	defer c.sendMu.Unlock()
-	for _, w := range batch {
-		k := newCall(wire.Get)
-		k.ask.get = wire.GetRequest{ID: w.ID, Name: w.Name}
-		if err := c.enqueue(k, &k.ask.get); err != nil {
-			return under, err
-		}
-		under = append(under, k)
+func (c *Conn) sendGets(ctx context.Context, batch []Wanted) (under []*call, err error) {
+	if err := c.lockSend(ctx); err != nil {
+		return nil, fmt.Errorf("getting %d objects: %w", len(batch), err)
 	}
-	return under, c.write()
+	for i := 0; i < len(batch) && err == nil; i++ {
+		k := newCall(wire.Get)
+		k.ask.get = wire.GetRequest{ID: batch[i].ID, Name: batch[i].Name}
+		if err = c.enqueue(k, &k.ask.get); err == nil {
+			under = append(under, k)
+		}
+	}
+	return under, c.writeUnlock(ctx, err)
 }
 
 // Checksum gives the XXH64 (seed 0) of an object's bytes, computed by the daemon, also from disk.
-func (c *Conn) Checksum(id object.ID) (uint64, error) {
-	k, err := c.roundTrip(context.Background(), wire.Checksum, &wire.NameMessage{ID: id})
+func (c *Conn) Checksum(ctx context.Context, id object.ID) (uint64, error) {
+	k, err := c.roundTrip(ctx, wire.Checksum, &wire.NameMessage{ID: id})
 	if err != nil {
 		return 0, err
 	}
@@ -128,10 +130,10 @@ func (c *Conn) Checksum(id object.ID) (uint64, error) {
 
 // ReadAt copies bytes of an object from off on into b, by way of the socket: it maps nothing and brings nothing back
 // from disk. The range must lie in the object: object.ErrInvalid.
-func (c *Conn) ReadAt(id object.ID, b []byte, off uint64) error {
+func (c *Conn) ReadAt(ctx context.Context, id object.ID, b []byte, off uint64) error {
 	for len(b) > 0 {
 		n := min(len(b), wire.MaxReadBytes)
-		k, err := c.roundTrip(context.Background(), wire.ReadRange,
+		k, err := c.roundTrip(ctx, wire.ReadRange,
 			&wire.ReadRangeRequest{ID: id, Offset: off, Bytes: uint32(n)})
 		if err != nil {
 			return err
@@ -153,11 +155,11 @@ type (
 )
 
 // Top gives this tenant's largest objects, at most limit, and who holds them.
-func (c *Conn) Top(limit int) (list []Held, err error) {
+func (c *Conn) Top(ctx context.Context, limit int) (list []Held, err error) {
 	if limit <= 0 {
 		return nil, nil
 	}
-	for held, err := range c.largest(limit) {
+	for held, err := range c.largest(ctx, limit) {
 		if err != nil {
 			return nil, err
 		}

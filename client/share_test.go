@@ -30,7 +30,7 @@ func TestManyRangesChecksums(t *testing.T) {
 	put := make(chan error)
 	go func() {
 		for i, w := range wanted {
-			o, err := a.Put(contents[i], client.CreateOptions{Name: w.Name, Class: object.Named, Own: true,
+			o, err := a.Put(ctx, contents[i], client.CreateOptions{Name: w.Name, Class: object.Named, Own: true,
 				Labels: map[string]string{"odd": fmt.Sprint(i % 2)}})
 			if err != nil {
 				put <- err
@@ -52,20 +52,20 @@ func TestManyRangesChecksums(t *testing.T) {
 	if err := <-put; err != nil {
 		t.Fatal(err)
 	}
-	if odd := must(a.ListWhere(client.Query{Labels: map[string]string{"odd": "1"}}))(t); len(odd) != 50 {
+	if odd := must(a.ListWhere(ctx, client.Query{Labels: map[string]string{"odd": "1"}}))(t); len(odd) != 50 {
 		t.Errorf("%d objects with the label", len(odd))
 	}
-	for i, info := range must(a.List("", false))(t) {
+	for i, info := range must(a.List(ctx, "", false))(t) {
 		var at int
 		fmt.Sscan(info.Name, &at)
-		if sum := must(b.Checksum(info.ID))(t); sum != xxhash.Sum64(contents[at]) {
+		if sum := must(b.Checksum(ctx, info.ID))(t); sum != xxhash.Sum64(contents[at]) {
 			t.Errorf("checksum of %s: %x", info.Name, sum)
 		}
 		part := make([]byte, 1001)
-		if err := b.ReadAt(info.ID, part, uint64(i)); err != nil || !bytes.Equal(part, contents[at][i:][:1001]) {
+		if err := b.ReadAt(ctx, info.ID, part, uint64(i)); err != nil || !bytes.Equal(part, contents[at][i:][:1001]) {
 			t.Errorf("range of %s: %v", info.Name, err)
 		}
-		if err := b.ReadAt(info.ID, part, 1<<40); !errors.Is(err, object.ErrInvalid) {
+		if err := b.ReadAt(ctx, info.ID, part, 1<<40); !errors.Is(err, object.ErrInvalid) {
 			t.Errorf("a range beyond the end: %v", err)
 		}
 	}
@@ -80,8 +80,9 @@ func TestWatchAndTop(t *testing.T) {
 	var kept *client.Object
 	var seen []string
 	err := client.Watch(ctx, client.Options{Socket: n.socket}, "w", func() {
-		kept = must(c.Put([]byte("x"), client.CreateOptions{Name: "w1", Class: object.Named}))(t)
-		if err := errors.Join(c.Rename("w1", "w2", false), c.DeleteByName("w2")); err != nil {
+		kept = must(c.Put(context.Background(), []byte("x"), client.CreateOptions{Name: "w1", Class: object.Named}))(t)
+		if err := errors.Join(c.Rename(context.Background(), "w1", "w2", false), c.DeleteByName(context.Background(),
+			"w2")); err != nil {
 			t.Error(err)
 		}
 	}, func(ev client.Event) error {
@@ -94,19 +95,20 @@ func TestWatchAndTop(t *testing.T) {
 		t.Errorf("%v, %v", seen, err)
 	}
 	kept.Release()
-	held := must(c.Put(make([]byte, 100), client.CreateOptions{}))(t)
+	held := must(c.Put(context.Background(), make([]byte, 100), client.CreateOptions{}))(t)
 	defer held.Release()
-	if top := must(c.Top(5))(t); len(top) != 1 || len(top[0].Holders) != 1 || top[0].Holders[0].Refs != 1 ||
+	if top := must(c.Top(context.Background(),
+		5))(t); len(top) != 1 || len(top[0].Holders) != 1 || top[0].Holders[0].Refs != 1 ||
 		top[0].Holders[0].Since.IsZero() {
 		t.Errorf("%+v", top)
 	}
-	if err := c.Share(held.ID(), "all"); err != nil {
+	if err := c.Share(context.Background(), held.ID(), "all"); err != nil {
 		t.Error(err)
 	}
-	if info := must(c.Stat(held.ID()))(t); len(info.Grants) != 1 {
+	if info := must(c.Stat(context.Background(), held.ID()))(t); len(info.Grants) != 1 {
 		t.Errorf("%+v", info)
 	}
-	if err := c.Unshare(held.ID(), "uid:5"); !errors.Is(err, object.ErrNotFound) {
+	if err := c.Unshare(context.Background(), held.ID(), "uid:5"); !errors.Is(err, object.ErrNotFound) {
 		t.Error(err)
 	}
 }

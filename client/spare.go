@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"fmt"
 
 	"tendril/ipc/wire"
 	"tendril/store/object"
@@ -34,7 +35,7 @@ func (c *Conn) repeats(size uint64) bool {
 
 // takeSpare gives the spare buffer's call if it fits; nil where there is none. One that does not fit is left to the
 // timer.
-func (c *Conn) takeSpare(size uint64, plain bool) (*call, error) {
+func (c *Conn) takeSpare(ctx context.Context, size uint64, plain bool) (*call, error) {
 	c.mu.Lock()
 	k := c.spare.k
 	if !plain || k == nil || c.spare.size != size {
@@ -43,26 +44,29 @@ func (c *Conn) takeSpare(size uint64, plain bool) (*call, error) {
 	}
 	c.spare.k = nil
 	c.mu.Unlock()
-	if _, err := c.result(context.Background(), k); err != nil {
+	switch _, err := c.result(ctx, k); {
+	case isContext(err):
+		return nil, err
+	case err != nil:
 		return nil, nil // asked for again, that error counts
 	}
 	return k, nil
 }
 
 // sendSeal sends b's Seal and, where another buffer of its sort is likely, the Create of that in the same write.
-func (c *Conn) sendSeal(k *call, b *Buffer) error {
-	c.sendMu.Lock()
-	defer c.sendMu.Unlock()
-	if err := c.enqueue(k, &k.ask.seal); err != nil {
-		return err
+func (c *Conn) sendSeal(ctx context.Context, k *call, b *Buffer) error {
+	if err := c.lockSend(ctx); err != nil {
+		return fmt.Errorf("send a %v: %w", k.kind, err)
 	}
-	if next := c.newSpare(b); next != nil {
-		if err := c.enqueue(next, &wire.CreateRequest{SizeBytes: b.size, Class: object.Ephemeral}); err != nil {
-			return err
-		}
+	err := c.enqueue(k, &k.ask.seal)
+	if next := c.newSpare(b); err == nil && next != nil {
+		err = c.enqueue(next, &wire.CreateRequest{SizeBytes: b.size, Class: object.Ephemeral})
 		c.setFlush()
 	}
-	return c.write()
+	if err = c.writeUnlock(ctx, err); isContext(err) {
+		return c.abandon(k, err)
+	}
+	return err
 }
 
 func (c *Conn) newSpare(b *Buffer) *call {

@@ -20,7 +20,8 @@ func TestMoreThanMemory(t *testing.T) {
 	content := func(i int) []byte { return bytes.Repeat([]byte{byte(i + 1)}, 2<<20) }
 	ids := make([]object.ID, 32)
 	for i := range ids {
-		o := must(a.Put(content(i), client.CreateOptions{Name: fmt.Sprint(i), Class: object.Named, Own: true}))(t)
+		o := must(a.Put(context.Background(), content(i), client.CreateOptions{Name: fmt.Sprint(i), Class: object.Named,
+			Own: true}))(t)
 		ids[i] = o.ID()
 		o.Release()
 	}
@@ -31,7 +32,7 @@ func TestMoreThanMemory(t *testing.T) {
 		}
 		o.Release()
 	}
-	info := must(a.Stat(ids[0]))(t)
+	info := must(a.Stat(context.Background(), ids[0]))(t)
 	if info.State != object.Spilled || !info.OnDisk {
 		t.Errorf("%+v", info)
 	}
@@ -40,35 +41,37 @@ func TestMoreThanMemory(t *testing.T) {
 func TestClassesAndLabels(t *testing.T) {
 	n := startNode(t, store.Options{SpillDir: t.TempDir()})
 	c := n.dial(t)
-	o := must(c.Put([]byte("x"),
+	o := must(c.Put(context.Background(), []byte("x"),
 		client.CreateOptions{Class: object.TTL, TTL: 20 * time.Millisecond, Labels: map[string]string{"k": "v"}}))(t)
-	if info := must(c.Stat(o.ID()))(t); info.Labels["k"] != "v" || info.Class != object.TTL || info.Expires == nil {
+	if info := must(c.Stat(context.Background(),
+		o.ID()))(t); info.Labels["k"] != "v" || info.Class != object.TTL || info.Expires == nil {
 		t.Errorf("%+v", info)
 	}
 	o.Release()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		if _, err := c.Stat(o.ID()); errors.Is(err, object.ErrNotFound) {
+		if _, err := c.Stat(context.Background(), o.ID()); errors.Is(err, object.ErrNotFound) {
 			break
 		}
 		if time.Now().After(deadline) {
 			t.Fatal("it does not expire")
 		}
 	}
-	p := must(c.Put([]byte("y"), client.CreateOptions{Class: object.Named, Name: "p"}))(t)
+	p := must(c.Put(context.Background(), []byte("y"), client.CreateOptions{Class: object.Named, Name: "p"}))(t)
 	defer p.Release()
 	yes := true
-	if err := c.Update(p.ID(),
+	if err := c.Update(context.Background(), p.ID(),
 		client.Change{Persist: true, Pinned: &yes, Labels: map[string]string{"a": "b"}}); err != nil {
 		t.Fatal(err)
 	}
-	if info := must(c.Stat(p.ID()))(t); !info.Pinned || !info.OnDisk || info.Class != object.Persisted ||
+	if info := must(c.Stat(context.Background(),
+		p.ID()))(t); !info.Pinned || !info.OnDisk || info.Class != object.Persisted ||
 		info.Labels["a"] != "b" {
 		t.Errorf("%+v", info)
 	}
-	if err := c.Update(object.NewID(), client.Change{}); !errors.Is(err, object.ErrNotFound) {
+	if err := c.Update(context.Background(), object.NewID(), client.Change{}); !errors.Is(err, object.ErrNotFound) {
 		t.Error(err)
 	}
-	_, err := c.Create(1, client.CreateOptions{Class: object.TTL})
+	_, err := c.Create(context.Background(), 1, client.CreateOptions{Class: object.TTL})
 	if !errors.Is(err, object.ErrInvalid) {
 		t.Error(err)
 	}

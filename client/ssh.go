@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"fmt"
 	"net/url"
 	"os"
@@ -49,7 +50,7 @@ func sshCommand(server string) ([]string, error) {
 }
 
 // dialSSH makes a Conn over ssh's standard input and output.
-func dialSSH(server string) (*Conn, error) {
+func dialSSH(_ context.Context, server string) (*Conn, error) {
 	argv, err := sshCommand(server)
 	if err != nil {
 		return nil, err
@@ -60,7 +61,7 @@ func dialSSH(server string) (*Conn, error) {
 	}
 	c := newConn(ipc.NewRemote(socket, socket), server)
 	c.remote = true
-	c.lane = func() (*ipc.Socket, error) {
+	c.lane = func(context.Context) (*ipc.Socket, error) {
 		lane, _, _, err := startSSH(argv, server)
 		return lane, err
 	}

@@ -60,7 +60,7 @@ type Reader struct {
 	under []*call // pops on their way, the first one first; only with ahead
 }
 
-func (c *Conn) openStream(name string, flags uint8, o StreamOptions) (id, gen uint64, err error) {
+func (c *Conn) openStream(ctx context.Context, name string, flags uint8, o StreamOptions) (id, gen uint64, err error) {
 	for set, flag := range map[*bool]uint8{
 		&o.DropOldest: wire.StreamDropOldest, &o.Keep: wire.StreamKeep, &o.New: wire.StreamNew,
 		&o.Existing: wire.StreamExisting,
@@ -76,7 +76,7 @@ func (c *Conn) openStream(name string, flags uint8, o StreamOptions) (id, gen ui
 	if o.Ahead < 0 || o.Ahead > maxAhead {
 		return 0, 0, fmt.Errorf("%w: %d frames ahead: want 0 to %d", object.ErrInvalid, o.Ahead, maxAhead)
 	}
-	k, err := c.roundTrip(context.Background(), wire.StreamOpen,
+	k, err := c.roundTrip(ctx, wire.StreamOpen,
 		&wire.StreamOpenRequest{Flags: flags, Frames: uint32(o.Frames), Bytes: o.Bytes, Name: name})
 	if err != nil {
 		return 0, 0, err
@@ -89,8 +89,8 @@ func (c *Conn) openStream(name string, flags uint8, o StreamOptions) (id, gen ui
 
 // OpenWriter opens a stream to push into. A stream may have many writers. Errors: object.ErrExists, ErrNotFound,
 // ErrInvalid, ErrLimit, ErrQuota, ErrFull; ErrEnded for one that has ended and is not empty yet; ErrDisconnected.
-func (c *Conn) OpenWriter(name string, o StreamOptions) (*Writer, error) {
-	id, gen, err := c.openStream(name, wire.StreamWrites, o)
+func (c *Conn) OpenWriter(ctx context.Context, name string, o StreamOptions) (*Writer, error) {
+	id, gen, err := c.openStream(ctx, name, wire.StreamWrites, o)
 	if err != nil {
 		return nil, err
 	}
@@ -98,8 +98,8 @@ func (c *Conn) OpenWriter(name string, o StreamOptions) (*Writer, error) {
 }
 
 // OpenReader opens a stream to pop from. A stream may have many readers: each frame goes to one of them.
-func (c *Conn) OpenReader(name string, o StreamOptions) (*Reader, error) {
-	id, gen, err := c.openStream(name, wire.StreamReads, o)
+func (c *Conn) OpenReader(ctx context.Context, name string, o StreamOptions) (*Reader, error) {
+	id, gen, err := c.openStream(ctx, name, wire.StreamReads, o)
 	if err != nil {
 		return nil, err
 	}
@@ -115,11 +115,11 @@ func waitMS(d time.Duration) uint32 {
 }
 
 // Streams describes this tenant's streams whose name begins with prefix.
-func (c *Conn) Streams(prefix string) ([]object.StreamInfo, error) {
-	return collect(c.EachStream(prefix))
+func (c *Conn) Streams(ctx context.Context, prefix string) ([]object.StreamInfo, error) {
+	return collect(c.EachStream(ctx, prefix))
 }
 
 // RemoveStream ends a stream for everybody, with object.ErrAborted, and drops what waits in it.
-func (c *Conn) RemoveStream(name string) error {
-	return c.simple(wire.StreamRemove, &wire.NameMessage{Name: name})
+func (c *Conn) RemoveStream(ctx context.Context, name string) error {
+	return c.simple(ctx, wire.StreamRemove, &wire.NameMessage{Name: name})
 }

@@ -20,22 +20,25 @@ func (r *Reader) Pop(ctx context.Context, wait time.Duration) (*Frame, error) {
 	if f, err := r.popUnderWay(); f != nil || err != nil {
 		return f, err
 	}
-	k, err := r.ask(waitMS(wait))
-	if err != nil {
-		return nil, err
+	k, err := r.ask(ctx, waitMS(within(ctx, wait)))
+	if err == nil {
+		_, err = r.c.result(ctx, k)
 	}
-	if _, err := r.c.result(ctx, k); err != nil {
+	if isContext(err) {
+		return nil, fmt.Errorf("waiting for a frame of stream %q: %w", r.name, err)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return r.frame(k)
 }
 
 // ask sends a pop.
-func (r *Reader) ask(waitMS uint32) (*call, error) {
+func (r *Reader) ask(ctx context.Context, waitMS uint32) (*call, error) {
 	k := newCall(wire.StreamPop)
 	k.gen = r.gen
 	k.ask.pop = wire.StreamPopRequest{Stream: r.id, WaitMS: waitMS}
-	return k, r.c.send(context.Background(), k, &k.ask.pop)
+	return k, r.c.send(ctx, k, &k.ask.pop)
 }
 
 // frame makes a finished call's frame.
@@ -78,14 +81,16 @@ func (r *Reader) take() (*Frame, error) {
 func (r *Reader) popAhead(ctx context.Context, wait time.Duration) (*Frame, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.askAhead(); err != nil {
-		return nil, err
-	}
-	var err error
-	if wait > 0 {
+	err := r.askAhead(ctx)
+	switch {
+	case err != nil:
+	case wait > 0:
 		err = r.c.awaitWithin(ctx, wait, r.under[0])
-	} else {
+	default:
 		err = r.c.awaitFinish(ctx, r.under[0])
+	}
+	if isContext(err) && ctx.Err() != nil {
+		return nil, fmt.Errorf("waiting for a frame of stream %q: %w", r.name, err)
 	}
 	if err != nil && wait > 0 && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		return nil, fmt.Errorf("%w: stream %q: nothing for %v", object.ErrTimeout, r.name, wait)
@@ -97,22 +102,23 @@ func (r *Reader) popAhead(ctx context.Context, wait time.Duration) (*Frame, erro
 }
 
 // askAhead sends what pops are missing, in one write, when half of them are. mu is held.
-func (r *Reader) askAhead() error {
+func (r *Reader) askAhead(ctx context.Context) error {
 	if n := len(r.under); n > 0 && n > r.ahead/2 {
 		return nil
 	}
-	r.c.sendMu.Lock()
-	defer r.c.sendMu.Unlock()
-	for len(r.under) <= r.ahead {
+	if err := r.c.lockSend(ctx); err != nil {
+		return err
+	}
+	var err error
+	for len(r.under) <= r.ahead && err == nil {
 		k := newCall(wire.StreamPop)
 		k.gen = r.gen
 		k.ask.pop = wire.StreamPopRequest{Stream: r.id, WaitMS: wire.WaitForEver}
-		if err := r.c.enqueue(k, &k.ask.pop); err != nil {
-			return err
+		if err = r.c.enqueue(k, &k.ask.pop); err == nil {
+			r.under = append(r.under, k)
 		}
-		r.under = append(r.under, k)
 	}
-	return r.c.write()
+	return r.c.writeUnlock(ctx, err)
 }
 
 // Unpop puts a frame back to where it was, for whoever pops next, in the place of its Release.
@@ -124,20 +130,31 @@ func (r *Reader) Unpop(f *Frame) {
 	r.c.post(r.gen, wire.StreamUnpop, &wire.StreamUnpopRequest{Stream: r.id, ID: f.id, Number: f.Number})
 }
 
-// Close leaves the stream. Frames that were popped stay; those that were only asked for go back.
-func (r *Reader) Close() {
+// Close leaves the stream. Frames that were popped stay; those that were only asked for go back. It waits until they
+// are back, for the next reader. Where ctx ends before, the stream stays open here, so that they can go back when they
+// come, until the connection is closed.
+func (r *Reader) Close(ctx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	var err error
 	if len(r.under) > 0 {
 		// then they are answered; a dead connection answers, too
-		_ = r.c.simpleIn(r.gen, wire.StreamCancel, &wire.Number{N: r.id})
+		err = r.c.tell(ctx, r.gen, wire.StreamCancel, &wire.Number{N: r.id})
 	}
-	for len(r.under) > 0 {
-		_ = r.c.awaitFinish(context.Background(), r.under[0])
+	for len(r.under) > 0 && !isContext(err) {
+		if err = r.c.awaitFinish(ctx, r.under[0]); err != nil {
+			break
+		}
 		if f, err := r.take(); err == nil {
 			r.Unpop(f)
 		}
 	}
+	for _, k := range r.under {
+		_ = r.c.abandon(k, nil) // undone when it comes
+	}
+	if len(r.under) > 0 {
+		return
+	}
 	// when it is answered the next reader finds all in order
-	_ = r.c.simpleIn(r.gen, wire.StreamClose, &wire.Number{N: r.id})
+	_ = r.c.tell(ctx, r.gen, wire.StreamClose, &wire.Number{N: r.id})
 }

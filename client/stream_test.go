@@ -25,8 +25,8 @@ func TestStream(t *testing.T) {
 func testStream(t *testing.T, ahead int) {
 	n := startNode(t, store.Options{})
 	a, b := n.dial(t), n.dial(t)
-	w := must(a.OpenWriter("video", client.StreamOptions{Frames: 4, Ahead: ahead}))(t)
-	r := must(b.OpenReader("video", client.StreamOptions{Existing: true, Ahead: ahead}))(t)
+	w := must(a.OpenWriter(context.Background(), "video", client.StreamOptions{Frames: 4, Ahead: ahead}))(t)
+	r := must(b.OpenReader(context.Background(), "video", client.StreamOptions{Existing: true, Ahead: ahead}))(t)
 	ctx := context.Background()
 	var wait sync.WaitGroup
 	wait.Go(func() {
@@ -36,7 +36,7 @@ func testStream(t *testing.T, ahead int) {
 				t.Error(err)
 			}
 		}
-		if err := w.End(); err != nil {
+		if err := w.End(ctx); err != nil {
 			t.Error(err)
 		}
 	})
@@ -55,16 +55,16 @@ func testStream(t *testing.T, ahead int) {
 		t.Errorf("after the end: %v", err)
 	}
 	wait.Wait()
-	r.Close()
-	waitFor(t, "the stream's end", func() bool { return len(must(b.Streams(""))(t)) == 0 })
+	r.Close(ctx)
+	waitFor(t, "the stream's end", func() bool { return len(must(b.Streams(ctx, ""))(t)) == 0 })
 	waitFor(t, "its objects' end", func() bool { st := n.store.Status(); return st.Objects == 0 && st.References == 0 })
 }
 
 func TestStreamBothOnOneConnection(t *testing.T) {
 	n := startNode(t, store.Options{})
 	c := n.dial(t)
-	w := must(c.OpenWriter("s", client.StreamOptions{Frames: 1}))(t)
-	r := must(c.OpenReader("s", client.StreamOptions{}))(t)
+	w := must(c.OpenWriter(context.Background(), "s", client.StreamOptions{Frames: 1}))(t)
+	r := must(c.OpenReader(context.Background(), "s", client.StreamOptions{}))(t)
 	var wait sync.WaitGroup
 	wait.Go(func() {
 		for i := range 100 {
@@ -81,15 +81,15 @@ func TestStreamBothOnOneConnection(t *testing.T) {
 		f.Release()
 	}
 	wait.Wait()
-	w.Close()
-	r.Close()
+	w.Close(context.Background())
+	r.Close(context.Background())
 }
 
 func TestStreamWaits(t *testing.T) {
 	n := startNode(t, store.Options{})
 	a, b := n.dial(t), n.dial(t)
-	w := must(a.OpenWriter("s", client.StreamOptions{Frames: 1}))(t)
-	r := must(b.OpenReader("s", client.StreamOptions{}))(t)
+	w := must(a.OpenWriter(context.Background(), "s", client.StreamOptions{Frames: 1}))(t)
+	r := must(b.OpenReader(context.Background(), "s", client.StreamOptions{}))(t)
 	ctx := context.Background()
 	if _, err := r.Pop(ctx, time.Millisecond); !errors.Is(err, object.ErrTimeout) {
 		t.Errorf("%v", err)
@@ -117,7 +117,7 @@ func TestStreamWaits(t *testing.T) {
 	if err := w.Write(ctx, []byte("two"), nil, 0); err != nil {
 		t.Fatal(err)
 	}
-	buf := must(w.Buffer(5))(t)
+	buf := must(w.Buffer(ctx, 5))(t)
 	copy(buf.Bytes(), "three")
 	if err := w.Push(ctx, buf, nil, 0); !errors.Is(err, object.ErrTimeout) {
 		t.Errorf("%v", err)
@@ -126,13 +126,13 @@ func TestStreamWaits(t *testing.T) {
 	if err := w.Push(ctx, buf, nil, 0); err != nil {
 		t.Error(err)
 	}
-	left := must(w.Buffer(5))(t)
+	left := must(w.Buffer(ctx, 5))(t)
 	if err := w.Push(ctx, left, nil, 0); !errors.Is(err, object.ErrTimeout) {
 		t.Errorf("%v", err)
 	}
-	left.Abort()
+	left.Abort(ctx)
 	// An object that is there already goes in without a copy.
-	obj := must(a.Put([]byte("object"), client.CreateOptions{}))(t)
+	obj := must(a.Put(ctx, []byte("object"), client.CreateOptions{}))(t)
 	must(r.Pop(ctx, 0))(t).Release()
 	if err := w.PushObject(ctx, obj, 0); err != nil {
 		t.Fatal(err)
@@ -142,7 +142,7 @@ func TestStreamWaits(t *testing.T) {
 		t.Errorf("%v %q", f.ID(), f.Bytes())
 	}
 	f.Release()
-	if err := w.Abort(); err != nil {
+	if err := w.Abort(ctx); err != nil {
 		t.Error(err)
 	}
 	if _, err := r.Pop(ctx, -1); !errors.Is(err, object.ErrAborted) {
@@ -156,8 +156,8 @@ func TestStreamAheadGoesBack(t *testing.T) {
 	n := startNode(t, store.Options{})
 	a, b := n.dial(t), n.dial(t)
 	ctx := context.Background()
-	w := must(a.OpenWriter("s", client.StreamOptions{Frames: 8, Ahead: 3}))(t)
-	r := must(b.OpenReader("s", client.StreamOptions{Ahead: 5}))(t)
+	w := must(a.OpenWriter(ctx, "s", client.StreamOptions{Frames: 8, Ahead: 3}))(t)
+	r := must(b.OpenReader(ctx, "s", client.StreamOptions{Ahead: 5}))(t)
 	for i := range 8 {
 		if err := w.Write(ctx, []byte{byte(i)}, nil, -1); err != nil {
 			t.Fatal(err)
@@ -167,8 +167,8 @@ func TestStreamAheadGoesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	must(r.Pop(ctx, -1))(t).Release()
-	r.Close()
-	next := must(a.OpenReader("s", client.StreamOptions{Ahead: 2}))(t)
+	r.Close(ctx)
+	next := must(a.OpenReader(ctx, "s", client.StreamOptions{Ahead: 2}))(t)
 	for i := 1; i < 8; i++ {
 		f := must(next.Pop(ctx, time.Minute))(t)
 		if f.Bytes()[0] != byte(i) {
@@ -185,9 +185,9 @@ func TestStreamAheadGoesBack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.Close()
-	next.Close()
-	if err := a.RemoveStream("s"); err != nil {
+	w.Close(ctx)
+	next.Close(ctx)
+	if err := a.RemoveStream(ctx, "s"); err != nil {
 		t.Fatal(err)
 	}
 	waitFor(t, "all objects' end", func() bool { st := n.store.Status(); return st.Objects == 0 && st.References == 0 })
@@ -197,8 +197,8 @@ func TestStreamAheadGoesBack(t *testing.T) {
 func TestStreamQuota(t *testing.T) {
 	n := startNode(t, store.Options{TenantBytes: 4 << 20})
 	a, b := n.dial(t), n.dial(t)
-	w := must(a.OpenWriter("s", client.StreamOptions{Frames: 100}))(t)
-	r := must(b.OpenReader("s", client.StreamOptions{}))(t)
+	w := must(a.OpenWriter(context.Background(), "s", client.StreamOptions{Frames: 100}))(t)
+	r := must(b.OpenReader(context.Background(), "s", client.StreamOptions{}))(t)
 	ctx := context.Background()
 	pushed := 0
 	for ; pushed < 100; pushed++ {
@@ -227,7 +227,7 @@ func init() {
 
 // streamProcess pushes, or pops, as fast as it can until it is killed.
 func streamProcess(writes bool) {
-	c, err := client.Dial("")
+	c, err := client.Dial(context.Background(), client.Options{})
 	if err != nil {
 		fmt.Println("failed:", err)
 		return
@@ -235,7 +235,7 @@ func streamProcess(writes bool) {
 	ctx := context.Background()
 	fmt.Println("ready")
 	if !writes {
-		r, err := c.OpenReader("s", client.StreamOptions{})
+		r, err := c.OpenReader(ctx, "s", client.StreamOptions{})
 		for err == nil {
 			var f *client.Frame
 			if f, err = r.Pop(ctx, -1); err == nil && f.Number%3 > 0 { // some it keeps
@@ -245,7 +245,7 @@ func streamProcess(writes bool) {
 		fmt.Fprintln(os.Stderr, "reader:", err)
 		return
 	}
-	w, err := c.OpenWriter("s", client.StreamOptions{Frames: 5})
+	w, err := c.OpenWriter(ctx, "s", client.StreamOptions{Frames: 5})
 	for i := 0; err == nil; i++ {
 		err = w.Write(ctx, bytes.Repeat([]byte{byte(i)}, 3000+i%5*50_000), nil, -1)
 	}
@@ -257,13 +257,15 @@ func streamProcess(writes bool) {
 func TestStreamKills(t *testing.T) {
 	n := startNode(t, store.Options{})
 	c := n.dial(t)
-	keep := must(c.OpenWriter("s", client.StreamOptions{Frames: 5, Keep: true}))(t)
+	keep := must(c.OpenWriter(context.Background(), "s", client.StreamOptions{Frames: 5, Keep: true}))(t)
 	for round := range 10 {
 		a, b := start(t, "stream writer", n.socket), start(t, "stream reader", n.socket)
 		a.line(t)
 		b.line(t)
-		before := must(c.Streams("s"))(t)[0].Popped
-		waitFor(t, "some frames", func() bool { return must(c.Streams("s"))(t)[0].Popped >= before+uint64(20+round*7) })
+		before := must(c.Streams(context.Background(), "s"))(t)[0].Popped
+		waitFor(t, "some frames", func() bool {
+			return must(c.Streams(context.Background(), "s"))(t)[0].Popped >= before+uint64(20+round*7)
+		})
 		if round%2 == 0 {
 			a, b = b, a
 		}
@@ -271,10 +273,13 @@ func TestStreamKills(t *testing.T) {
 		a.end()
 		b.kill()
 		b.end()
-		waitFor(t, "the processes' ends", func() bool { return len(must(c.Streams("s"))(t)[0].Users) == 1 })
+		waitFor(t, "the processes' ends", func() bool {
+			return len(must(c.Streams(context.Background(),
+				"s"))(t)[0].Users) == 1
+		})
 	}
-	r := must(c.OpenReader("s", client.StreamOptions{}))(t)
-	if err := keep.End(); err != nil {
+	r := must(c.OpenReader(context.Background(), "s", client.StreamOptions{}))(t)
+	if err := keep.End(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	for {
@@ -290,8 +295,8 @@ func TestStreamKills(t *testing.T) {
 		}
 		f.Release()
 	}
-	r.Close()
-	if err := c.RemoveStream("s"); err != nil {
+	r.Close(context.Background())
+	if err := c.RemoveStream(context.Background(), "s"); err != nil {
 		t.Error(err)
 	}
 	waitFor(t, "all objects' end", func() bool { st := n.store.Status(); return st.Objects == 0 && st.References == 0 })

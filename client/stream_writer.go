@@ -19,7 +19,7 @@ type underWay struct {
 
 // Buffer gives memory for the next frame, of size bytes: fill Bytes and Push it, or Abort it. While frames have one
 // size the memory of the next ones is asked for together with each push, so that nobody waits for it.
-func (w *Writer) Buffer(size uint64) (*Buffer, error) {
+func (w *Writer) Buffer(ctx context.Context, size uint64) (*Buffer, error) {
 	if w.spareSize != size {
 		w.dropSpares()
 	}
@@ -27,13 +27,16 @@ func (w *Writer) Buffer(size uint64) (*Buffer, error) {
 	var err error
 	if len(w.spares) > 0 {
 		k, w.spares = w.spares[0], w.spares[1:]
-		k, err = w.result(context.Background(), k)
+		k, err = w.result(ctx, k)
 	} else {
-		k, err = w.c.roundTripIn(context.Background(), w.gen, wire.Create, &m)
+		k, err = w.c.roundTripIn(ctx, w.gen, wire.Create, &m)
+	}
+	if isContext(err) {
+		return nil, fmt.Errorf("waiting for memory for a frame of stream %q: %w", w.name, err)
 	}
 	if err != nil {
 		w.dropSpares()
-		if k, err = w.c.retryFull(context.Background(), err, wire.Create, &m); err != nil {
+		if k, err = w.c.retryFull(ctx, err, wire.Create, &m); err != nil {
 			return nil, err
 		}
 	}
@@ -41,7 +44,7 @@ func (w *Writer) Buffer(size uint64) (*Buffer, error) {
 	b := &Buffer{c: w.c, id: k.create.ID, view: k.view, off: k.create.Ref.Offset, size: size, gen: k.gen}
 	w.c.beginFilling(b.view)
 	if err := b.mapMemory(); err != nil {
-		b.Abort()
+		b.Abort(ctx)
 		return nil, err
 	}
 	return b, nil
@@ -59,11 +62,12 @@ func (w *Writer) Push(ctx context.Context, b *Buffer, meta []byte, wait time.Dur
 	if b.ended {
 		return fmt.Errorf("%w: object %s is sealed or aborted already", object.ErrSealed, b.id)
 	}
-	b.pushed = true
+	b.unsure = true
 	k := newCall(wire.StreamPush)
 	k.gen = w.gen
-	k.ask.push = wire.StreamPushRequest{Stream: w.id, ID: b.id, Seal: true, WaitMS: waitMS(wait), Meta: meta}
-	if err := w.send(k, b.size); err != nil {
+	k.ask.push = wire.StreamPushRequest{Stream: w.id, ID: b.id, Seal: true, WaitMS: waitMS(within(ctx, wait)),
+		Meta: meta}
+	if err := w.send(ctx, k, b.size); err != nil {
 		return err
 	}
 	b.shut() // while the daemon pushes; for good, as it is to be pushed again unchanged
@@ -81,7 +85,7 @@ func (w *Writer) drain(ctx context.Context, most int) (first error) {
 		p := w.under[0]
 		w.under = w.under[1:]
 		if err := w.settle(ctx, p); err != nil {
-			p.b.Abort() // the first error is the one to tell
+			p.b.Abort(ctx) // the first error is the one to tell
 			if first == nil {
 				first = err
 			}
@@ -95,7 +99,9 @@ func (w *Writer) Flush(ctx context.Context) error { return w.drain(ctx, 0) }
 
 // settle waits for a push's answer.
 func (w *Writer) settle(ctx context.Context, p underWay) error {
-	if _, err := w.result(ctx, p.k); err != nil {
+	if _, err := w.result(ctx, p.k); isContext(err) {
+		return fmt.Errorf("waiting for room in stream %q: %w", w.name, err)
+	} else if err != nil {
 		return err
 	}
 	p.k.recycle()
@@ -133,52 +139,49 @@ func (w *Writer) mayWait() bool {
 }
 
 // send sends a push and, where frames have one size, the Creates of the next ones' memory in the same write.
-func (w *Writer) send(k *call, size uint64) error {
+func (w *Writer) send(ctx context.Context, k *call, size uint64) error {
 	w.writes++
 	k.turn, k.lazy = w.writes, w.mayWait()
 	if !k.lazy {
 		w.asked = w.writes
 	}
-	w.c.sendMu.Lock()
-	defer w.c.sendMu.Unlock()
-	if err := w.c.enqueue(k, &k.ask.push); err != nil {
-		return err
+	if err := w.c.lockSend(ctx); err != nil {
+		return fmt.Errorf("send a %v: %w", k.kind, err)
 	}
+	err := w.c.enqueue(k, &k.ask.push)
 	again := w.lastSize == size && (len(w.spares) == 0 || w.spareSize == size)
-	for w.lastSize = size; again && len(w.spares) <= w.ahead; {
+	for w.lastSize = size; again && len(w.spares) <= w.ahead && err == nil; {
 		next := newCall(wire.Create)
 		next.gen, next.turn, next.lazy = w.gen, k.turn, k.lazy
 		next.ask.make = wire.CreateRequest{SizeBytes: size}
-		if err := w.c.enqueue(next, &next.ask.make); err != nil {
-			return err
+		if err = w.c.enqueue(next, &next.ask.make); err == nil {
+			w.spares, w.spareSize = append(w.spares, next), size
 		}
-		w.spares, w.spareSize = append(w.spares, next), size
 	}
-	return w.c.write()
+	if err = w.c.writeUnlock(ctx, err); isContext(err) {
+		return w.c.abandon(k, err)
+	}
+	return err
 }
 
-// dropSpares gives up memory that was asked for ahead.
+// dropSpares gives up memory that was asked for ahead: what is not here yet is given back when it comes.
 func (w *Writer) dropSpares() {
 	for _, k := range w.spares {
-		if _, err := w.result(context.Background(), k); err == nil {
-			w.c.unref(k.view)
-			w.c.postRelease(k.gen, k.create.ID) // of an unsealed object: an abort
-			k.recycle()
-		}
+		_ = w.c.abandon(k, nil)
 	}
 	w.spares = nil
 }
 
 // Write pushes a copy of data.
 func (w *Writer) Write(ctx context.Context, data, meta []byte, wait time.Duration) error {
-	b, err := w.Buffer(uint64(len(data)))
+	b, err := w.Buffer(ctx, uint64(len(data)))
 	if err != nil {
 		return err
 	}
 	segment.Copy(b.data, data)
 	err = w.Push(ctx, b, meta, wait)
 	if err != nil && w.ahead == 0 {
-		b.Abort() // the first error is the one to tell
+		b.Abort(ctx) // the first error is the one to tell
 	}
 	return err
 }
@@ -191,7 +194,7 @@ func (w *Writer) PushObject(ctx context.Context, o *Object, wait time.Duration) 
 	}
 	k := newCall(wire.StreamPush)
 	k.gen = w.gen
-	k.ask.push = wire.StreamPushRequest{Stream: w.id, ID: o.id, WaitMS: waitMS(wait)}
+	k.ask.push = wire.StreamPushRequest{Stream: w.id, ID: o.id, WaitMS: waitMS(within(ctx, wait))}
 	if err := w.c.send(ctx, k, &k.ask.push); err != nil {
 		return err
 	}
@@ -207,38 +210,38 @@ func (w *Writer) PushObject(ctx context.Context, o *Object, wait time.Duration) 
 
 // End says that no more frames come, from any writer: readers get what waits, then object.ErrEnded. It waits until what
 // this Writer pushed is in the stream, and closes the Writer.
-func (w *Writer) End() error {
+func (w *Writer) End(ctx context.Context) error {
 	if w.closed {
 		return nil
 	}
-	return errors.Join(w.Flush(context.Background()), w.end(false))
+	return errors.Join(w.Flush(ctx), w.end(ctx, false))
 }
 
 // Abort drops what waits; writers and readers get object.ErrAborted. It closes the Writer.
-func (w *Writer) Abort() error {
+func (w *Writer) Abort(ctx context.Context) error {
 	if w.closed {
 		return nil
 	}
-	return w.end(true)
+	return w.end(ctx, true)
 }
 
-func (w *Writer) end(abort bool) error {
-	err := w.c.simpleIn(w.gen, wire.StreamEnd, &wire.StreamEndRequest{Stream: w.id, Abort: abort})
-	w.Close()
+func (w *Writer) end(ctx context.Context, abort bool) error {
+	err := w.c.tell(ctx, w.gen, wire.StreamEnd, &wire.StreamEndRequest{Stream: w.id, Abort: abort})
+	w.Close(ctx)
 	return err
 }
 
 // Close leaves the stream to other writers, which may be yet to come. Pushes that wait for room are given up (Flush
-// waits for them). A second Close does nothing.
-func (w *Writer) Close() {
+// waits for them). It waits for the daemon to say so, or for the end of ctx. A second Close does nothing.
+func (w *Writer) Close(ctx context.Context) {
 	if w.closed {
 		return
 	}
 	w.closed = true
 	if len(w.under) > 0 {
 		// then they are answered; a dead connection answers, too
-		_ = w.c.simpleIn(w.gen, wire.StreamCancel, &wire.Number{N: w.id})
-		_ = w.drain(context.Background(), 0) // who wants to know calls Flush
+		_ = w.c.tell(ctx, w.gen, wire.StreamCancel, &wire.Number{N: w.id})
+		_ = w.drain(ctx, 0) // who wants to know calls Flush
 	}
 	w.dropSpares()
 	w.c.post(w.gen, wire.StreamClose, &wire.Number{N: w.id})

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"testing"
 	"time"
 )
@@ -33,7 +34,7 @@ func TestTheTimerIsCountedOnce(t *testing.T) {
 func TestKeepRenewed(t *testing.T) {
 	c := &Conn{}
 	looks := make(chan struct{})
-	c.renewal = func(bool) error { looks <- struct{}{}; return nil }
+	c.renewal = func(context.Context, bool) error { looks <- struct{}{}; return nil }
 	c.keepRenewed(time.Millisecond)
 	for range 3 {
 		<-looks

@@ -37,7 +37,7 @@ func TestUpload(t *testing.T) {
 	for i := range want {
 		want[i] = byte(rand.Uint32())
 	}
-	u, err := c.NewUpload(uint64(len(want)), client.CreateOptions{Name: "large", Class: object.Named,
+	u, err := c.NewUpload(context.Background(), uint64(len(want)), client.CreateOptions{Name: "large", Class: object.Named,
 		Meta: []byte(`{"a":1}`), Checksum: true})
 	if err != nil {
 		t.Fatal(err)
@@ -49,13 +49,13 @@ func TestUpload(t *testing.T) {
 		}
 		at += part
 	}
-	if err := u.Seal(); err != nil {
+	if err := u.Seal(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	if err := u.Seal(); !errors.Is(err, object.ErrSealed) {
+	if err := u.Seal(context.Background()); !errors.Is(err, object.ErrSealed) {
 		t.Errorf("sealed again: %v", err)
 	}
-	if err := u.Abort(); err != nil {
+	if err := u.Abort(context.Background()); err != nil {
 		t.Errorf("an abort after the seal: %v", err)
 	}
 	u.Release()
@@ -93,37 +93,38 @@ func TestUpload(t *testing.T) {
 func TestUploadRefused(t *testing.T) {
 	n := startNode(t, store.Options{CapacityBytes: 32 << 20})
 	c := n.dial(t)
-	if _, err := c.NewUpload(1<<40, client.CreateOptions{}); !errors.Is(err, object.ErrFull) {
+	if _, err := c.NewUpload(context.Background(), 1<<40, client.CreateOptions{}); !errors.Is(err, object.ErrFull) {
 		t.Errorf("more than there is: %v", err)
 	}
-	short, err := c.NewUpload(100, client.CreateOptions{Name: "short"})
+	short, err := c.NewUpload(context.Background(), 100, client.CreateOptions{Name: "short"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := short.Write(make([]byte, 99)); err != nil {
 		t.Fatal(err)
 	}
-	if err := short.Seal(); !errors.Is(err, io.ErrShortWrite) {
+	if err := short.Seal(context.Background()); !errors.Is(err, io.ErrShortWrite) {
 		t.Errorf("sealed with a byte missing: %v", err)
 	}
-	if err := short.Abort(); err != nil {
+	if err := short.Abort(context.Background()); err != nil {
 		t.Error(err)
 	}
-	long, err := c.NewUpload(100, client.CreateOptions{Name: "long"})
+	long, err := c.NewUpload(context.Background(), 100, client.CreateOptions{Name: "long"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, writeErr := long.Write(make([]byte, 20<<20)) // more parts than are under way at a time
-	if sealErr := long.Seal(); !errors.Is(writeErr, object.ErrInvalid) || !errors.Is(sealErr, object.ErrInvalid) {
+	if sealErr := long.Seal(context.Background()); !errors.Is(writeErr, object.ErrInvalid) || !errors.Is(sealErr,
+		object.ErrInvalid) {
 		t.Errorf("beyond the end: %v; sealed: %v", writeErr, sealErr)
 	}
 	if n, err := long.Write([]byte{1}); n != 0 || !errors.Is(err, object.ErrInvalid) {
 		t.Errorf("after an error: %d bytes, %v", n, err)
 	}
-	if err := long.Abort(); err != nil {
+	if err := long.Abort(context.Background()); err != nil {
 		t.Error(err)
 	}
-	if list, err := c.List("", true); err != nil || len(list) != 0 {
+	if list, err := c.List(context.Background(), "", true); err != nil || len(list) != 0 {
 		t.Errorf("there still are %+v, %v", list, err)
 	}
 }
@@ -133,14 +134,14 @@ func TestUploadRefused(t *testing.T) {
 func TestCopyRangeGivenUp(t *testing.T) {
 	n := startNode(t, store.Options{})
 	c := n.dial(t)
-	u, err := c.NewUpload(8<<20, client.CreateOptions{})
+	u, err := c.NewUpload(context.Background(), 8<<20, client.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := u.Write(make([]byte, 8<<20)); err != nil {
 		t.Fatal(err)
 	}
-	if err := u.Seal(); err != nil {
+	if err := u.Seal(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Open(context.Background(), object.NewID(), "", 0); !errors.Is(err, object.ErrNotFound) {
@@ -170,7 +171,7 @@ func TestCopyRangeGivenUp(t *testing.T) {
 		}
 	}
 	r.Close()
-	late, err := c.NewUpload(1, client.CreateOptions{})
+	late, err := c.NewUpload(context.Background(), 1, client.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +179,7 @@ func TestCopyRangeGivenUp(t *testing.T) {
 	if _, err := late.Write([]byte{1}); !errors.Is(err, client.ErrDisconnected) {
 		t.Errorf("on a connection that is closed: %v", err)
 	}
-	if _, err := c.NewUpload(1, client.CreateOptions{}); !errors.Is(err, client.ErrDisconnected) {
+	if _, err := c.NewUpload(context.Background(), 1, client.CreateOptions{}); !errors.Is(err, client.ErrDisconnected) {
 		t.Errorf("a new one there: %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -71,7 +72,7 @@ func TestDaemonsOfOtherVersions(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := Dial(otherRelease(t, answer))
+			c, err := Dial(context.Background(), Options{Socket: otherRelease(t, answer)})
 			if err == nil {
 				c.Close()
 			}

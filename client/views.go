@@ -98,7 +98,7 @@ func (v *view) used() bool { return v.refs > 0 || v.fast.Load() > 0 }
 
 // setSweep arms the sweeping timer. mu is held.
 func (c *Conn) setSweep() {
-	if c.sweepSet || c.closed || c.err != nil || c.idle == 0 && !c.watchesIndex() {
+	if c.sweepSet || c.closed || c.err != nil || c.idle == 0 && c.abandoned == 0 && !c.watchesIndex() {
 		return
 	}
 	c.sweepSet = true
@@ -117,7 +117,7 @@ func (c *Conn) sweepTimer() {
 	c.sweepSet = false
 	gen := c.gen
 	c.mu.Unlock()
-	c.sweepIn(gen) // its error is the next call's; for this alone no connection is made
+	c.sweepIn(context.Background(), gen) // its error is the next call's; for this alone no connection is made
 	c.mu.Lock()
 	c.watchIndex()
 	c.setSweep()
@@ -126,15 +126,15 @@ func (c *Conn) sweepTimer() {
 
 // Sweep unmaps the segments in which this process holds nothing and which the daemon has no more use for. It happens by
 // itself within some seconds; a program that just dropped a lot may want it now.
-func (c *Conn) Sweep() error {
+func (c *Conn) Sweep(ctx context.Context) error {
 	c.mu.Lock()
 	gen := c.gen
 	c.mu.Unlock()
-	return c.sweepIn(gen)
+	return c.sweepIn(ctx, gen)
 }
 
-func (c *Conn) sweepIn(gen uint64) error {
-	k, err := c.roundTripIn(context.Background(), gen, wire.Sweep, nil)
+func (c *Conn) sweepIn(ctx context.Context, gen uint64) error {
+	k, err := c.roundTripIn(ctx, gen, wire.Sweep, nil)
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func (c *Conn) sweepIn(gen uint64) error {
 		return err
 	}
 	for _, id := range m.Segments {
-		if err := c.forget(gen, id); err != nil {
+		if err := c.forget(ctx, gen, id); err != nil {
 			return err
 		}
 	}
@@ -167,15 +167,17 @@ func (c *Conn) retryFull(ctx context.Context, err error, kind wire.Type, p ipc.P
 		pause, last := leavingPause, false
 		if try < len(fullPauses) {
 			pause = fullPauses[try]
-		} else if !c.memoryLeaves(err) {
+		} else if !c.memoryLeaves(ctx, err) {
 			pause, last = 0, true // what was on its way may just have arrived
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return nil, ctx.Err()
 		}
-		if c.Sweep() != nil {
+		if given := ended(ctx); given != nil {
+			return nil, fmt.Errorf("waiting for memory: %w (%w)", given, err)
+		}
+		if c.Sweep(ctx) != nil {
 			break
 		}
 		var k *call
@@ -196,8 +198,8 @@ const (
 
 // memoryLeaves asks whether the daemon waits for memory that is of no use any more and whose return may mend err: where
 // the tenant's quota is used up, for the tenant's own. A daemon that does not tell it apart answers with everybody's.
-func (c *Conn) memoryLeaves(err error) bool {
-	raw, statusErr := c.Status()
+func (c *Conn) memoryLeaves(ctx context.Context, err error) bool {
+	raw, statusErr := c.Status(ctx)
 	if statusErr != nil {
 		return false
 	}
@@ -218,7 +220,7 @@ func (c *Conn) memoryLeaves(err error) bool {
 
 // forget lets a segment go if nothing refers to it. The view stays until the daemon has answered: a reply that is under
 // way may still name the segment without a descriptor, and then the view stays for good.
-func (c *Conn) forget(gen, id uint64) error {
+func (c *Conn) forget(ctx context.Context, gen, id uint64) error {
 	c.mu.Lock()
 	v := c.views[id]
 	held := v == nil || v.refs > 0 || !c.unremember(v)
@@ -226,7 +228,7 @@ func (c *Conn) forget(gen, id uint64) error {
 	if held {
 		return nil
 	}
-	err := c.simpleIn(gen, wire.Forget, &wire.Number{N: id})
+	err := c.simpleIn(ctx, gen, wire.Forget, &wire.Number{N: id})
 	if err != nil && !errors.Is(err, object.ErrNotFound) {
 		return err
 	}

@@ -80,7 +80,7 @@ func (w *watch) again() error {
 
 // once listens to one daemon until it goes.
 func (w *watch) once() error {
-	c, err := DialOptions(w.o)
+	c, err := Dial(w.ctx, w.o)
 	if err != nil {
 		return err
 	}

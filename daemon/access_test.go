@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
@@ -25,20 +26,20 @@ func TestAccessToOtherNodes(t *testing.T) {
 	ns, ca, cb := newNodes(t), aNode(t, "a"), aNode(t, "b")
 	a, b := ns.start(ca), ns.start(cb)
 	conn := dial(t, ca)
-	if access, err := conn.Access(); err != nil || len(access.Nodes) != 0 {
+	if access, err := conn.Access(context.Background()); err != nil || len(access.Nodes) != 0 {
 		t.Fatalf("a node that is alone: %+v, %v", access, err)
 	}
 	join(t, ca, a, b)
 	var access *client.Access
 	await.Until(t, "the other node is known", func() bool {
 		var err error
-		if access, err = conn.Access(); err != nil {
+		if access, err = conn.Access(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 		return len(access.Nodes) == 1
 	})
 	n := access.Nodes[0]
-	far, err := access.DialNode(n, client.Options{})
+	far, err := access.DialNode(context.Background(), n, client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,13 +47,13 @@ func TestAccessToOtherNodes(t *testing.T) {
 	if n.Name != "b" || !far.Remote() || far.Daemon().Tenant != conn.Daemon().Tenant {
 		t.Errorf("%+v: tenant %q, here %q", n, far.Daemon().Tenant, conn.Daemon().Tenant)
 	}
-	again, err := far.Access()
+	again, err := far.Access(context.Background())
 	if err != nil || len(again.Nodes) != 1 || again.Nodes[0].Name != "a" {
 		t.Errorf("b leads back to a: %+v, %v", again, err)
 	}
 	wrong := n
 	wrong.ID = object.NewID()
-	if other, err := access.DialNode(wrong, client.Options{}); err == nil {
+	if other, err := access.DialNode(context.Background(), wrong, client.Options{}); err == nil {
 		other.Close()
 		t.Error("another node than the one that is meant was taken for it")
 	}
@@ -66,7 +67,7 @@ func TestAccessToOtherNodes(t *testing.T) {
 		})
 		return list
 	}
-	if _, err := dial(t, ca).Access(); err != nil || len(issued()) != 1 {
+	if _, err := dial(t, ca).Access(context.Background()); err != nil || len(issued()) != 1 {
 		t.Fatalf("certificates: %v, %v", issued(), err)
 	}
 	request := requestFor(t)
@@ -84,28 +85,32 @@ func TestAccessToOtherNodes(t *testing.T) {
 		{ca, client.CertificateChoice{Tenant: conn.Daemon().Tenant}},
 		{cb, client.CertificateChoice{Node: "a"}}} {
 		admin := dial(t, x.at)
-		if n, err := admin.RevokeCertificates(x.which, "test"); err != nil || n != 1 {
+		if n, err := admin.RevokeCertificates(context.Background(), x.which, "test"); err != nil || n != 1 {
 			t.Fatalf("%+v: %d, %v", x.which, n, err)
 		}
-		await.Until(t, "b ends the connection", func() bool { _, err := far.Devices(); return errors.Is(err, client.ErrDisconnected) })
-		if other, err := access.DialNode(n, client.Options{}); err == nil {
+		await.Until(t, "b ends the connection", func() bool {
+			_, err := far.Devices(context.Background())
+			return errors.Is(err, client.ErrDisconnected)
+		})
+		if other, err := access.DialNode(context.Background(), n, client.Options{}); err == nil {
 			other.Close()
 			t.Errorf("%+v: b believes the certificate still", x.which)
 		}
 		await.Until(t, "a knows that it is revoked", func() bool {
-			if access, err = conn.Access(); err != nil {
+			if access, err = conn.Access(context.Background()); err != nil {
 				t.Fatal(err)
 			}
 			far.Close()
-			far, err = access.DialNode(n, client.Options{})
+			far, err = access.DialNode(context.Background(), n, client.Options{})
 			return err == nil
 		})
 	}
-	if _, err := conn.RevokeCertificates(client.CertificateChoice{Node: "nobody"}, ""); !errors.Is(err, object.ErrNotFound) {
+	if _, err := conn.RevokeCertificates(context.Background(), client.CertificateChoice{Node: "nobody"},
+		""); !errors.Is(err, object.ErrNotFound) {
 		t.Error(err)
 	}
 	var list []inspect.Certificate
-	for raw, err := range conn.EachCertificate() {
+	for raw, err := range conn.EachCertificate(context.Background()) {
 		var c inspect.Certificate
 		if err != nil || json.Unmarshal(raw, &c) != nil {
 			t.Fatal(err)
@@ -122,7 +127,7 @@ func TestAccessToOtherNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	await.Until(t, "its programs' connections end with the node", func() bool {
-		_, err := far.Devices()
+		_, err := far.Devices(context.Background())
 		return errors.Is(err, client.ErrDisconnected)
 	})
 }

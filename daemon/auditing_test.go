@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,7 +23,7 @@ import (
 func auditAt(t *testing.T, conn *client.Conn, q client.AuditQuery) (all []AuditPage, what []string) {
 	t.Helper()
 	for more := true; more; {
-		raw, err := conn.Audit(q)
+		raw, err := conn.Audit(context.Background(), q)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,17 +47,18 @@ func TestAudit(t *testing.T) {
 	a, b := ns.start(ca), ns.start(cb)
 	join(t, ca, a, b)
 	admin := dial(t, ca)
-	token, err := admin.CreateToken(client.TokenOptions{Role: pki.User, Tenant: "lab", Once: true})
+	token, err := admin.CreateToken(context.Background(), client.TokenOptions{Role: pki.User, Tenant: "lab", Once: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range 2 {
-		if _, err := client.Login(b.address(), token, "laptop"); (err == nil) != (i == 0) {
+		if _, err := client.Login(context.Background(), b.address(), token, "laptop"); (err == nil) != (i == 0) {
 			t.Fatal(err)
 		}
 	}
 	for range 3 {
-		err := dial(t, cb).ChangeTenant(wire.ChangeTenantRequest{Name: "nobody", Change: wire.TenantDisable})
+		err := dial(t, cb).ChangeTenant(context.Background(), wire.ChangeTenantRequest{Name: "nobody",
+			Change: wire.TenantDisable})
 		if !errors.Is(err, object.ErrNotFound) {
 			t.Fatal(err)
 		}
@@ -161,14 +163,14 @@ func TestRefusalsAreASeriesOfTheirOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	newToken(t, admin, client.TokenOptions{})
-	if _, err := client.Login(d.door.Load().RemoteAddr().String(), guess.Text(), "x"); err == nil {
+	if _, err := client.Login(context.Background(), d.door.Load().RemoteAddr().String(), guess.Text(), "x"); err == nil {
 		t.Fatal("a guessed token is good")
 	}
 	tenant := frontdoor.Peer{Tenant: "uid:1000", UID: 1000}
 	if _, err := d.Publish(tenant, object.ID{}, "x", false); err == nil {
 		t.Fatal("the zero id is published")
 	}
-	if err := admin.EndLease("0000"); err == nil {
+	if err := admin.EndLease(context.Background(), "0000"); err == nil {
 		t.Fatal("a lease that is none is ended")
 	}
 	var got []string
@@ -204,7 +206,7 @@ func TestAuditNamesWhatItIsAbout(t *testing.T) {
 	if _, err := leaseAt(t, x.all[0], clwire.LeaseOptions{Nodes: true, Count: 7}); !errors.Is(err, object.ErrNoDevice) {
 		t.Fatalf("more devices than there are: %v", err)
 	}
-	_, err = x.conns[0].RevokeCertificates(client.CertificateChoice{Tenant: "lab"}, "")
+	_, err = x.conns[0].RevokeCertificates(context.Background(), client.CertificateChoice{Tenant: "lab"}, "")
 	if !errors.Is(err, object.ErrNotFound) {
 		t.Fatalf("no such certificate: %v", err)
 	}
@@ -248,11 +250,11 @@ func TestPeersAreOnRecord(t *testing.T) {
 	conn := dial(t, c)
 	fingerprint := pki.Fingerprint{1}
 	for _, f := range []pki.Fingerprint{fingerprint, {}} {
-		if err := conn.SetPeer("far.example:7433", f); err != nil {
+		if err := conn.SetPeer(context.Background(), "far.example:7433", f); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := conn.SetPeer("nowhere", fingerprint); err == nil {
+	if err := conn.SetPeer(context.Background(), "nowhere", fingerprint); err == nil {
 		t.Fatal("a peer has no port")
 	}
 	want := []string{"peer.add far.example:7433 " + fingerprint.String(), "peer.add nowhere " + fingerprint.String(),

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net"
@@ -24,7 +25,7 @@ import (
 // rotate asks for a step of a rotation.
 func rotate(t *testing.T, conn *client.Conn, finish, anyway bool) (s RotateStatus, err error) {
 	t.Helper()
-	raw, err := conn.RotateAuthority(finish, anyway)
+	raw, err := conn.RotateAuthority(context.Background(), finish, anyway)
 	if err == nil {
 		err = json.Unmarshal(raw, &s)
 	}
@@ -44,15 +45,15 @@ func TestAuthorityIsRotated(t *testing.T) {
 	for _, name := range []string{"runs", "idle", "never seen again"} {
 		tokens[name] = newToken(t, x.conns[0], client.TokenOptions{})
 	}
-	if _, err := client.Login(a.address(), tokens["runs"], "runs"); err != nil {
+	if _, err := client.Login(context.Background(), a.address(), tokens["runs"], "runs"); err != nil {
 		t.Fatal(err)
 	}
-	runs, err := client.DialServer(a.address(), client.Options{})
+	runs, err := client.DialServer(context.Background(), a.address(), client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer runs.Close()
-	if _, err := client.Login(b.address(), tokens["idle"], "idle"); err != nil {
+	if _, err := client.Login(context.Background(), b.address(), tokens["idle"], "idle"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := rotate(t, x.conns[0], true, false); !errors.Is(err, object.ErrInvalid) {
@@ -82,7 +83,7 @@ func TestAuthorityIsRotated(t *testing.T) {
 		r := clusterInfo(t, b).Rotation
 		return r.Step == "clients" && r.Clients == 2 && len(r.Followed) == 3 && len(r.Waiting) == 0
 	})
-	if _, err := runs.Devices(); err != nil {
+	if _, err := runs.Devices(context.Background()); err != nil {
 		t.Errorf("who is connected: %v", err)
 	}
 	s, err := rotate(t, x.conns[0], true, false)
@@ -92,26 +93,28 @@ func TestAuthorityIsRotated(t *testing.T) {
 	var renewing sync.WaitGroup
 	for range 2 { // as it does every ten minutes, and as a program may
 		renewing.Go(func() {
-			if err := runs.Renew(); err != nil {
+			if err := runs.Renew(context.Background()); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	renewing.Wait()
 	readOnly(t, credentialsAt(b.address()), func() {
-		again, err := client.DialServer(b.address(), client.Options{})
+		again, err := client.DialServer(context.Background(), b.address(), client.Options{})
 		if err != nil {
 			t.Errorf("who comes back, and cannot keep what it hears: %v", err)
 			return
 		}
 		again.Close()
 	})
-	again, err := client.DialServer(b.address(), client.Options{}) // knows the old authority alone
+	again, err := client.DialServer(context.Background(), b.address(),
+		client.Options{}) // knows the old authority alone
 	if err != nil {
 		t.Fatalf("who comes back: %v", err)
 	}
 	again.Close()
-	if _, err := client.Login(x.all[2].address(), newToken(t, x.conns[2], client.TokenOptions{}), "new"); err != nil {
+	if _, err := client.Login(context.Background(), x.all[2].address(), newToken(t, x.conns[2], client.TokenOptions{}),
+		"new"); err != nil {
 		t.Errorf("a token of the new authority: %v", err)
 	}
 	if s, err = rotate(t, x.conns[0], false, false); err != nil || len(s.Clients) > 0 {
@@ -130,14 +133,15 @@ func TestAuthorityIsRotated(t *testing.T) {
 	if r := clusterInfo(t, b).Rotation; r != nil {
 		t.Errorf("a rotation that is finished: %+v", r)
 	}
-	if _, err := runs.Devices(); err != nil {
+	if _, err := runs.Devices(context.Background()); err != nil {
 		t.Errorf("who is connected: %v", err)
 	}
-	if again, err = client.DialServer(b.address(), client.Options{}); err != nil {
+	if again, err = client.DialServer(context.Background(), b.address(), client.Options{}); err != nil {
 		t.Fatalf("who comes back at the end: %v", err)
 	}
 	again.Close()
-	if _, err := client.Login(b.address(), tokens["never seen again"], "late"); !errors.Is(err, object.ErrPermission) {
+	if _, err := client.Login(context.Background(), b.address(), tokens["never seen again"], "late"); !errors.Is(err,
+		object.ErrPermission) {
 		t.Errorf("a token of the old authority: %v", err)
 	}
 	gone := certificateOfNode(t, old, "gone", x.all[1].meta.node) // whoever has the old key can make that

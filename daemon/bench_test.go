@@ -23,23 +23,23 @@ func benchmarkDaemon(b *testing.B) (*Daemon, Config) {
 // BenchmarkPublish replaces a published object by the next; one append to the log each, with one fsync.
 func BenchmarkPublish(b *testing.B) {
 	_, c := benchmarkDaemon(b)
-	conn, err := client.Dial(c.Socket)
+	conn, err := client.Dial(context.Background(), client.Options{Socket: c.Socket})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer conn.Close()
 	var objects [2]*client.Object
 	for i := range objects {
-		buf, err := conn.Create(64, client.CreateOptions{})
+		buf, err := conn.Create(context.Background(), 64, client.CreateOptions{})
 		if err != nil {
 			b.Fatal(err)
 		}
-		if objects[i], err = buf.Seal(); err != nil {
+		if objects[i], err = buf.Seal(context.Background()); err != nil {
 			b.Fatal(err)
 		}
 	}
 	for i := 0; b.Loop(); i++ {
-		if _, err := conn.Publish(objects[i%2].ID(), "name", true); err != nil {
+		if _, err := conn.Publish(context.Background(), objects[i%2].ID(), "name", true); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -49,24 +49,28 @@ func BenchmarkPublish(b *testing.B) {
 func BenchmarkConnect(b *testing.B) {
 	b.Setenv("TENDRIL_CREDENTIALS", b.TempDir())
 	d, c := benchmarkDaemon(b)
-	conn, err := client.Dial(c.Socket)
+	conn, err := client.Dial(context.Background(), client.Options{Socket: c.Socket})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer conn.Close()
 	token := newToken(b, conn, client.TokenOptions{})
 	at := d.door.Load().RemoteAddr().String()
-	if _, err := client.Login(at, token, ""); err != nil {
+	if _, err := client.Login(context.Background(), at, token, ""); err != nil {
 		b.Fatal(err)
 	}
 	b.Run("path=unix", func(b *testing.B) {
 		for b.Loop() {
-			connect(b, func() (*client.Conn, error) { return client.Dial(c.Socket) })
+			connect(b, func() (*client.Conn, error) {
+				return client.Dial(context.Background(), client.Options{Socket: c.Socket})
+			})
 		}
 	})
 	b.Run("path=tls", func(b *testing.B) {
 		for b.Loop() {
-			connect(b, func() (*client.Conn, error) { return client.DialServer(at, client.Options{}) })
+			connect(b, func() (*client.Conn, error) {
+				return client.DialServer(context.Background(), at, client.Options{})
+			})
 		}
 	})
 }

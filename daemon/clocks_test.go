@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -48,7 +49,7 @@ func TestClocksOffByHours(t *testing.T) {
 			text := newToken(t, x.conns[i], client.TokenOptions{Life: time.Hour, Once: true})
 			for j, other := range x.all {
 				await.Until(t, what+": the object is known everywhere", func() bool { return x.all[j].isPublished(id) })
-				_, err := client.Login(other.address(), text, "")
+				_, err := client.Login(context.Background(), other.address(), text, "")
 				if (err == nil) != (j == 0) {
 					t.Errorf("%s: login %d with a token for one hour and one use: %v", what, j, err)
 				}
@@ -73,7 +74,7 @@ func TestTokenReplayedEverywhere(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 12 {
 			all.Go(func() {
-				_, err := client.Login(x.all[i%3].address(), text, fmt.Sprint("replay", i))
+				_, err := client.Login(context.Background(), x.all[i%3].address(), text, fmt.Sprint("replay", i))
 				if err == nil {
 					in.Add(1)
 				} else if !errors.Is(err, object.ErrPermission) {
@@ -103,7 +104,7 @@ func TestNodeBackAfterWeeks(t *testing.T) {
 	then, _, _ := x.all[2].publishedAs(tenant, stays)
 	last := x.all[2].meta.raft.Status().LastIndex
 	x.end(2)
-	if err := x.conns[0].Delete(goes); err != nil {
+	if err := x.conns[0].Delete(context.Background(), goes); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := x.all[0].propose(&fsm.SetReplicas{ID: then.ID, Tenant: tenant, Wanted: 2}); err != nil {

@@ -93,7 +93,7 @@ func (d *Daemon) address() string { return d.door.Load().RemoteAddr().String() }
 // nodeToken makes a token that lets a node in.
 func nodeToken(t testing.TB, c Config) string {
 	t.Helper()
-	conn, err := client.Dial(c.Socket)
+	conn, err := client.Dial(context.Background(), client.Options{Socket: c.Socket})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,16 +138,16 @@ func nodeNamesOf(x ClusterInfo) (names []string) {
 // put makes a named object of one byte.
 func put(t testing.TB, c Config, name string) object.ID {
 	t.Helper()
-	conn, err := client.Dial(c.Socket)
+	conn, err := client.Dial(context.Background(), client.Options{Socket: c.Socket})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	b, err := conn.Create(1, client.CreateOptions{Name: name, Class: object.Named})
+	b, err := conn.Create(context.Background(), 1, client.CreateOptions{Name: name, Class: object.Named})
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := b.Seal()
+	o, err := b.Seal(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,12 +158,12 @@ func put(t testing.TB, c Config, name string) object.ID {
 func putPublished(t testing.TB, c Config, name string) {
 	t.Helper()
 	id := put(t, c, name)
-	conn, err := client.Dial(c.Socket)
+	conn, err := client.Dial(context.Background(), client.Options{Socket: c.Socket})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if _, err := conn.Publish(id, name, false); err != nil {
+	if _, err := conn.Publish(context.Background(), id, name, false); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -225,24 +225,29 @@ func TestTwoNodesBecomeOneCluster(t *testing.T) {
 	// A client that logged in at a comes in at b, until it is revoked at a.
 	conn := dial(t, ca)
 	token := newToken(t, conn, client.TokenOptions{Tenant: "lab"})
-	if _, err := client.Login(a.address(), token, "laptop"); err != nil {
+	if _, err := client.Login(context.Background(), a.address(), token, "laptop"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.Login(b.address(), newToken(t, conn, client.TokenOptions{}), "at once"); err != nil {
+	if _, err := client.Login(context.Background(), b.address(), newToken(t, conn, client.TokenOptions{}),
+		"at once"); err != nil {
 		t.Errorf("a token that the other node has just made: %v", err)
 	}
 	os.RemoveAll(credentialsAt(b.address()))
 	asAt(t, a.address(), b.address())
-	far, err := client.DialServer(b.address(), client.Options{})
+	far, err := client.DialServer(context.Background(), b.address(), client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer far.Close()
-	if err := conn.RevokeToken(tokenID(t, token), true); err != nil {
+	if err := conn.RevokeToken(context.Background(), tokenID(t, token), true); err != nil {
 		t.Fatal(err)
 	}
-	await.Until(t, "b ends the connection", func() bool { _, err := far.Devices(); return errors.Is(err, client.ErrDisconnected) })
-	if other, err := client.DialServer(b.address(), client.Options{}); !errors.Is(err, object.ErrPermission) {
+	await.Until(t, "b ends the connection", func() bool {
+		_, err := far.Devices(context.Background())
+		return errors.Is(err, client.ErrDisconnected)
+	})
+	if other, err := client.DialServer(context.Background(), b.address(), client.Options{}); !errors.Is(err,
+		object.ErrPermission) {
 		t.Errorf("b lets a revoked client in: %v", err)
 		if err == nil {
 			other.Close()
@@ -398,7 +403,7 @@ func TestJoinsThatAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	revoked := nodeToken(t, ca)
-	if err := conn.RevokeToken(tokenID(t, revoked), false); err != nil {
+	if err := conn.RevokeToken(context.Background(), tokenID(t, revoked), false); err != nil {
 		t.Fatal(err)
 	}
 	silent := freePort(t)

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -27,17 +28,17 @@ func TestPublishBeforeTheNodeHasEntered(t *testing.T) {
 			}
 		}
 	})
-	conn, err := client.Dial(d.cfg.Socket)
+	conn, err := client.Dial(context.Background(), client.Options{Socket: d.cfg.Socket})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	o, err := conn.Put([]byte("early"), client.CreateOptions{Name: "early", Class: object.Named})
+	o, err := conn.Put(context.Background(), []byte("early"), client.CreateOptions{Name: "early", Class: object.Named})
 	if err != nil {
 		t.Fatal(err)
 	}
 	published := make(chan error, 1)
-	go func() { _, err := conn.Publish(o.ID(), "early", false); published <- err }()
+	go func() { _, err := conn.Publish(context.Background(), o.ID(), "early", false); published <- err }()
 	await.Until(t, "the object is about to be published", func() bool { return d.published.follower.Has(o.ID()) })
 	close(enter)
 	if err := <-published; err != nil {
@@ -54,7 +55,7 @@ func TestNamesBeforeTheNodeHasEntered(t *testing.T) {
 	x := newCluster(t, 2, nil)
 	persist(t, x.conns[1], "before")
 	x.end(1)
-	if err := x.conns[0].Unpublish("before"); err != nil {
+	if err := x.conns[0].Unpublish(context.Background(), "before"); err != nil {
 		t.Fatal(err)
 	}
 	x.put(0, "meanwhile", []byte("bytes"), client.CreateOptions{})
@@ -74,8 +75,8 @@ func TestNamesBeforeTheNodeHasEntered(t *testing.T) {
 	asked := map[string]func(c *client.Conn) error{
 		"get":       func(c *client.Conn) error { return released(c.GetByName(ctx, "meanwhile", 0)) },
 		"get by id": func(c *client.Conn) error { return released(c.Get(ctx, id, 0)) },
-		"stat":      func(c *client.Conn) error { _, err := c.StatByName("meanwhile"); return err },
-		"checksum":  func(c *client.Conn) error { _, err := c.Checksum(id); return err },
+		"stat":      func(c *client.Conn) error { _, err := c.StatByName(ctx, "meanwhile"); return err },
+		"checksum":  func(c *client.Conn) error { _, err := c.Checksum(ctx, id); return err },
 		"place":     func(c *client.Conn) error { _, err := c.Place(ctx, object.ID{}, "meanwhile", ""); return err },
 		"ls":        func(c *client.Conn) error { return listsOnly(c, "meanwhile", "before") },
 	}
@@ -101,7 +102,7 @@ func TestNamesBeforeTheNodeHasEntered(t *testing.T) {
 
 // listsOnly says what is wrong with the list of published names.
 func listsOnly(c *client.Conn, name, gone string) error {
-	list, err := c.Published("")
+	list, err := c.Published(context.Background(), "")
 	if text := string(list); err == nil && (!strings.Contains(text, name) || strings.Contains(text, gone)) {
 		err = errors.New(text)
 	}
@@ -158,7 +159,7 @@ func TestAStartLosesNoReplica(t *testing.T) {
 			}
 		}
 	})
-	conn, err := client.Dial(d.cfg.Socket)
+	conn, err := client.Dial(context.Background(), client.Options{Socket: d.cfg.Socket})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +168,7 @@ func TestAStartLosesNoReplica(t *testing.T) {
 		names, err := publishedAt(conn)
 		return err == nil && slices.Equal(names, []string{"kept"})
 	})
-	if info, err := conn.StatByName("kept"); err != nil || info.Cached || len(info.Nodes) != 0 {
+	if info, err := conn.StatByName(context.Background(), "kept"); err != nil || info.Cached || len(info.Nodes) != 0 {
 		t.Errorf("what is listed here: %+v, %v", info, err)
 	}
 	if o, err := conn.GetByName(t.Context(), "kept", 0); err != nil || string(o.Bytes()) != "content" {

@@ -203,7 +203,7 @@ func newKillable(t *testing.T, n int) *killable {
 		x.start(i)
 		if i > 0 {
 			token := newToken(t, x.conns[0], client.TokenOptions{Role: pki.Node, Once: true})
-			if _, err := x.conns[i].JoinCluster(x.listen[0], token); err != nil {
+			if _, err := x.conns[i].JoinCluster(context.Background(), x.listen[0], token); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -222,7 +222,7 @@ func (x *killable) start(i int) {
 			x.t.Fatalf("node %d has ended: %v, %s", i, x.running[i].err, x.running[i].said.String())
 		default:
 		}
-		conn, err := client.Dial(filepath.Join(x.dirs[i], "s"))
+		conn, err := client.Dial(context.Background(), client.Options{Socket: filepath.Join(x.dirs[i], "s")})
 		x.conns[i] = conn
 		return err == nil
 	})

@@ -142,14 +142,14 @@ func TestEventsOverHTTP(t *testing.T) {
 	mine, _ := followed(t, d, own, "")
 	others, _ := followed(t, d, other, "")
 	all, _ := followed(t, d, pageKeyOf(t, d, pageKey{tenant: tenant, all: true}), "")
-	_, err := conn.Put([]byte("x"), client.CreateOptions{Name: "first"})
+	_, err := conn.Put(context.Background(), []byte("x"), client.CreateOptions{Name: "first"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	mine.until("object sealed first")
 	all.until("object sealed first")
 	mine.leave()
-	if err := conn.Rename("first", "second", false); err != nil {
+	if err := conn.Rename(context.Background(), "first", "second", false); err != nil {
 		t.Fatal(err)
 	}
 	_ = d.sessions.add(&session{peer: frontdoor.Peer{Tenant: tenant, Name: "solver"}, since: time.Now(),
@@ -221,18 +221,18 @@ func TestPublishedNamesOverHTTP(t *testing.T) {
 	all, _ := followed(t, d, pageKeyOf(t, d, pageKey{tenant: "boss", all: true}), "")
 	other, _ := followed(t, d, pageKeyOf(t, d, pageKey{tenant: "other"}), "")
 	first := x.put(0, "model", []byte("1"), client.CreateOptions{})
-	second, err := x.conns[0].Put([]byte("22"), client.CreateOptions{Name: "draft"})
+	second, err := x.conns[0].Put(context.Background(), []byte("22"), client.CreateOptions{Name: "draft"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := x.conns[0].Publish(second.ID(), "model", true); err != nil {
+	if _, err := x.conns[0].Publish(context.Background(), second.ID(), "model", true); err != nil {
 		t.Fatal(err)
 	}
-	if err := x.conns[0].Unpublish("model"); err != nil {
+	if err := x.conns[0].Unpublish(context.Background(), "model"); err != nil {
 		t.Fatal(err)
 	}
 	x.put(0, "gone", []byte("333"), client.CreateOptions{})
-	if err := x.conns[0].DeleteByName("gone"); err != nil {
+	if err := x.conns[0].DeleteByName(context.Background(), "gone"); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"published model 1", "unpublished model 1", "published model 2", "unpublished model 2",

@@ -24,12 +24,12 @@ func TestAFullGPUsObjectsMakeWay(t *testing.T) {
 	c.CUDADriver, c.CapacityBytes, c.QuotaBytes, c.PinBytes = fakecuda.Build(t), 16<<20, 16<<20, 8<<20
 	d, stop := serve(t, c)
 	defer stop()
-	conn, err := client.Dial(c.Socket)
+	conn, err := client.Dial(context.Background(), client.Options{Socket: c.Socket})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	gpu, err := conn.FindGPU("cuda:0")
+	gpu, err := conn.FindGPU(context.Background(), "cuda:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func TestAFullGPUsObjectsMakeWay(t *testing.T) {
 		putOnGPU(t, conn, gpu, text(i), client.CreateOptions{Name: fmt.Sprint(i), Class: object.Named}).Release()
 	}
 	states := func() (here, away int) {
-		list, err := conn.List("", false)
+		list, err := conn.List(context.Background(), "", false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,17 +74,17 @@ func TestAFullGPUsObjectsMakeWay(t *testing.T) {
 		}
 		got.Release()
 	}
-	back, err := conn.Create(18, client.CreateOptions{Own: true})
+	back, err := conn.Create(context.Background(), 18, client.CreateOptions{Own: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range many { // a copy brings it back, too
-		if err := conn.CopyObject(back.ID(), 0, object.ID{}, fmt.Sprint(i), 0, 18); err != nil ||
+		if err := conn.CopyObject(context.Background(), back.ID(), 0, object.ID{}, fmt.Sprint(i), 0, 18); err != nil ||
 			string(back.Bytes()) != text(i)[:18] {
 			t.Errorf("a copy of object %d: %q, %v", i, back.Bytes(), err)
 		}
 	}
-	back.Abort()
+	back.Abort(context.Background())
 	held, err := conn.GetDevice(context.Background(), object.ID{}, "0", 0)
 	if err != nil {
 		t.Fatal(err)

@@ -67,7 +67,7 @@ func (c *rawClient) ask(kind wire.Type, m ipc.Payload) (wire.Type, []byte) {
 func wantNoDeviceMemory(t *testing.T, conn *client.Conn) {
 	t.Helper()
 	await.Until(t, "the end of all memory of GPUs", func() bool {
-		st, err := conn.Status()
+		st, err := conn.Status(context.Background())
 		return err == nil && !strings.Contains(string(st), `"device":`) && memfds(t, "fakecuda") == 0
 	})
 }
@@ -79,12 +79,12 @@ func TestHostileRequestsForGPUs(t *testing.T) {
 	c.CUDADriver = fakecuda.Build(t)
 	d, stop := serve(t, c)
 	defer stop()
-	conn, err := client.Dial(c.Socket)
+	conn, err := client.Dial(context.Background(), client.Options{Socket: c.Socket})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	gpu, err := conn.FindGPU("cuda:0")
+	gpu, err := conn.FindGPU(context.Background(), "cuda:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,9 +94,9 @@ func TestHostileRequestsForGPUs(t *testing.T) {
 	for _, bytes := range []uint64{1 << 63, 1<<63 - 1, 1<<64 - 1, 1<<64 - 1<<21, 1<<64 - 1<<21 + 1, 1 << 62, 1 << 45} {
 		for _, device := range []object.Device{gpu, unknown} {
 			asking.Go(func() {
-				b, err := conn.CreateDevice(device, bytes, client.CreateOptions{})
+				b, err := conn.CreateDevice(context.Background(), device, bytes, client.CreateOptions{})
 				if err == nil {
-					b.Abort()
+					b.Abort(context.Background())
 				}
 				if !errors.Is(err, object.ErrFull) && !errors.Is(err, object.ErrNoDevice) &&
 					!errors.Is(err, object.ErrUnsupported) {
@@ -106,39 +106,41 @@ func TestHostileRequestsForGPUs(t *testing.T) {
 		}
 	}
 	asking.Wait()
-	maker, err := client.Dial(c.Socket) // keeps the memory until its end
+	maker, err := client.Dial(context.Background(), client.Options{Socket: c.Socket}) // keeps the memory until its end
 	if err != nil {
 		t.Fatal(err)
 	}
 	obj := putOnGPU(t, maker, gpu, "0123456789", client.CreateOptions{})
-	back, err := conn.Create(10, client.CreateOptions{Own: true})
+	back, err := conn.Create(context.Background(), 10, client.CreateOptions{Own: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, x := range [][3]uint64{{1<<64 - 1, 0, 2}, {0, 1<<64 - 1, 2}, {0, 0, 1<<64 - 1}, {1 << 63, 1 << 63, 1 << 63},
 		{5, 0, 6}, {0, 5, 6}, {10, 10, 1}} {
-		if err := conn.CopyObject(back.ID(), x[0], obj.ID(), "", x[1], x[2]); !errors.Is(err, object.ErrInvalid) {
+		if err := conn.CopyObject(context.Background(), back.ID(), x[0], obj.ID(), "", x[1], x[2]); !errors.Is(err,
+			object.ErrInvalid) {
 			t.Errorf("a copy of %v: %v", x, err)
 		}
 	}
-	if err := conn.CopyObject(back.ID(), 2, obj.ID(), "", 4, 6); err != nil || string(back.Bytes()[2:8]) != "456789" {
+	if err := conn.CopyObject(context.Background(), back.ID(), 2, obj.ID(), "", 4,
+		6); err != nil || string(back.Bytes()[2:8]) != "456789" {
 		t.Errorf("%q, %v", back.Bytes(), err)
 	}
-	back.Abort()
+	back.Abort(context.Background())
 	obj.Release()
 	maker.Close()
 	for range 4 {
 		asking.Go(func() {
-			other, err := client.Dial(c.Socket)
+			other, err := client.Dial(context.Background(), client.Options{Socket: c.Socket})
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			defer other.Close()
 			for range 300 {
-				b, err := other.CreateDevice(gpu, 1, client.CreateOptions{})
+				b, err := other.CreateDevice(context.Background(), gpu, 1, client.CreateOptions{})
 				if err == nil {
-					err = b.Abort()
+					err = b.Abort(context.Background())
 				}
 				if err != nil {
 					t.Error(err)
@@ -148,7 +150,7 @@ func TestHostileRequestsForGPUs(t *testing.T) {
 		})
 	}
 	asking.Wait()
-	look, err := client.Dial(c.Socket)
+	look, err := client.Dial(context.Background(), client.Options{Socket: c.Socket})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,12 +168,12 @@ func TestKilledWithMemoryOfGPUs(t *testing.T) {
 	c.CUDADriver = fakecuda.Build(t)
 	_, stop := serve(t, c)
 	defer stop()
-	conn, err := client.Dial(c.Socket)
+	conn, err := client.Dial(context.Background(), client.Options{Socket: c.Socket})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	gpu, err := conn.FindGPU("cuda:1")
+	gpu, err := conn.FindGPU(context.Background(), "cuda:1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,12 +240,12 @@ func TestMemoryOfGPUsThatIsGivenBackTwice(t *testing.T) {
 	c.CUDADriver = fakecuda.Build(t)
 	_, stop := serve(t, c)
 	defer stop()
-	conn, err := client.Dial(c.Socket)
+	conn, err := client.Dial(context.Background(), client.Options{Socket: c.Socket})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	gpu, err := conn.FindGPU("cuda:0")
+	gpu, err := conn.FindGPU(context.Background(), "cuda:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +277,7 @@ func TestMemoryOfGPUsThatIsGivenBackTwice(t *testing.T) {
 		h.ask(wire.Release, &wire.IDMessage{ID: second})
 	}
 	third := create()
-	if _, err := conn.Stat(third); err != nil {
+	if _, err := conn.Stat(context.Background(), third); err != nil {
 		t.Errorf("the third: %v", err)
 	}
 	got, err := conn.GetDevice(context.Background(), others.ID(), "", 0)
@@ -286,7 +288,7 @@ func TestMemoryOfGPUsThatIsGivenBackTwice(t *testing.T) {
 	others.Release()
 	h.Close()
 	conn.Close() // which keeps the memory of what it made
-	look, err := client.Dial(c.Socket)
+	look, err := client.Dial(context.Background(), client.Options{Socket: c.Socket})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,17 +303,17 @@ func TestAReaderThatWritesToASealedObject(t *testing.T) {
 	c.CUDADriver = fakecuda.Build(t)
 	_, stop := serve(t, c)
 	defer stop()
-	conn, err := client.Dial(c.Socket)
+	conn, err := client.Dial(context.Background(), client.Options{Socket: c.Socket})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	gpu, err := conn.FindGPU("cuda:0")
+	gpu, err := conn.FindGPU(context.Background(), "cuda:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	obj := putOnGPU(t, conn, gpu, "sealed", client.CreateOptions{})
-	reader, err := client.Dial(c.Socket)
+	reader, err := client.Dial(context.Background(), client.Options{Socket: c.Socket})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -325,15 +327,17 @@ func TestAReaderThatWritesToASealedObject(t *testing.T) {
 	}
 	got.Release()
 	reader.Close()
-	back, err := conn.Create(6, client.CreateOptions{Own: true})
+	back, err := conn.Create(context.Background(), 6, client.CreateOptions{Own: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.CopyObject(back.ID(), 0, obj.ID(), "", 0, 6); err != nil || string(back.Bytes()) != "change" {
+	if err := conn.CopyObject(context.Background(), back.ID(), 0, obj.ID(), "", 0,
+		6); err != nil || string(back.Bytes()) != "change" {
 		t.Errorf("%q, %v", back.Bytes(), err)
 	}
-	back.Abort()
-	if info, err := conn.Stat(obj.ID()); err != nil || info.Fault != "" || info.State != object.Sealed {
+	back.Abort(context.Background())
+	if info, err := conn.Stat(context.Background(),
+		obj.ID()); err != nil || info.Fault != "" || info.State != object.Sealed {
 		t.Errorf("%+v, %v", info, err)
 	}
 	obj.Release()
@@ -349,7 +353,7 @@ func TestAReaderThatWritesToASealedObject(t *testing.T) {
 	next.Release()
 	file.Close()
 	conn.Close()
-	look, err := client.Dial(c.Socket)
+	look, err := client.Dial(context.Background(), client.Options{Socket: c.Socket})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func contents(t *testing.T, m *client.DeviceMemory, n int) string {
 func putOnGPU(t *testing.T, c *client.Conn, gpu object.Device, text string,
 	o client.CreateOptions) *client.DeviceObject {
 	t.Helper()
-	b, err := c.CreateDevice(gpu, uint64(len(text)), o)
+	b, err := c.CreateDevice(context.Background(), gpu, uint64(len(text)), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func putOnGPU(t *testing.T, c *client.Conn, gpu object.Device, text string,
 	if _, err := unix.Pwrite(int(f.Fd()), []byte(text), 0); err != nil {
 		t.Fatal(err)
 	}
-	obj, err := b.Seal()
+	obj, err := b.Seal(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestObjectsOnGPUs(t *testing.T) {
 	c := aConfig(t)
 	c.CUDADriver, c.QuotaDevice = fakecuda.Build(t), 8<<20
 	d, stop := serve(t, c)
-	conn, err := client.Dial(c.Socket)
+	conn, err := client.Dial(context.Background(), client.Options{Socket: c.Socket})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,17 +65,17 @@ func TestObjectsOnGPUs(t *testing.T) {
 	if err != nil || strings.Contains(string(raw), "keeper") || strings.Contains(string(raw), `"device":`) {
 		t.Errorf("before anybody asks: %s, %v", raw, err)
 	}
-	gpu, err := conn.FindGPU("cuda:1")
+	gpu, err := conn.FindGPU(context.Background(), "cuda:1")
 	if err != nil || gpu.String() != "fafafafafafafafafafafafafafafa01" {
 		t.Fatalf("%v, %v", gpu, err)
 	}
-	if _, err := conn.FindGPU("cuda:2"); !errors.Is(err, object.ErrInvalid) {
+	if _, err := conn.FindGPU(context.Background(), "cuda:2"); !errors.Is(err, object.ErrInvalid) {
 		t.Errorf("a GPU that is not there: %v", err)
 	}
 	text := strings.Repeat("0123456789", 1000)
 	obj := putOnGPU(t, conn, gpu, text, client.CreateOptions{Name: "n", Class: object.Named, Meta: []byte("{}"),
 		Labels: map[string]string{"k": "v"}})
-	list, err := conn.ListWhere(client.Query{Labels: map[string]string{"k": "v"}})
+	list, err := conn.ListWhere(context.Background(), client.Query{Labels: map[string]string{"k": "v"}})
 	if err != nil || len(list) != 1 || list[0].Kind != object.CUDA || list[0].Device != gpu {
 		t.Errorf("%+v, %v", list, err)
 	}
@@ -85,15 +85,16 @@ func TestObjectsOnGPUs(t *testing.T) {
 	if err := unix.Kill(d.keeper.Status().PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	back, err := conn.Create(6, client.CreateOptions{Own: true})
+	back, err := conn.Create(context.Background(), 6, client.CreateOptions{Own: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.CopyObject(back.ID(), 1, object.ID{}, "n", 9000, 5); err != nil || string(back.Bytes()[1:]) != "01234" {
+	if err := conn.CopyObject(context.Background(), back.ID(), 1, object.ID{}, "n", 9000,
+		5); err != nil || string(back.Bytes()[1:]) != "01234" {
 		t.Errorf("copied after the keeper was killed: %q, %v", back.Bytes(), err)
 	}
-	back.Abort()
-	other, err := client.Dial(c.Socket)
+	back.Abort(context.Background())
+	other, err := client.Dial(context.Background(), client.Options{Socket: c.Socket})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +108,8 @@ func TestObjectsOnGPUs(t *testing.T) {
 		bytes  uint64
 		want   error
 	}{{object.Device{1}, 1, object.ErrUnsupported}, {gpu, 7 << 20, object.ErrQuota}, {gpu, 0, object.ErrInvalid}} {
-		if _, err := conn.CreateDevice(x.device, x.bytes, client.CreateOptions{}); !errors.Is(err, x.want) {
+		if _, err := conn.CreateDevice(context.Background(), x.device, x.bytes, client.CreateOptions{}); !errors.Is(err,
+			x.want) {
 			t.Errorf("%d bytes of %v: %v", x.bytes, x.device, err)
 		}
 	}
@@ -126,11 +128,12 @@ func TestObjectsOnGPUs(t *testing.T) {
 	late.Release()
 	got.Release()
 	obj.Release()
-	if err := errors.Join(conn.DeleteByName("n"), conn.DeleteByName("late")); err != nil {
+	if err := errors.Join(conn.DeleteByName(context.Background(), "n"), conn.DeleteByName(context.Background(),
+		"late")); err != nil {
 		t.Error(err)
 	}
 	await.Until(t, "release of both, which travel with what follows", func() bool {
-		st, err := conn.Status()
+		st, err := conn.Status(context.Background())
 		return err == nil && !strings.Contains(string(st), `"device":`)
 	})
 	conn.Close()
@@ -143,14 +146,16 @@ func TestNoGPU(t *testing.T) {
 	c := aConfig(t)
 	c.CUDADriver = "none"
 	d, stop := serve(t, c)
-	conn, err := client.Dial(c.Socket)
+	conn, err := client.Dial(context.Background(), client.Options{Socket: c.Socket})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := conn.GPUs(); !errors.Is(err, object.ErrUnsupported) || !strings.Contains(err.Error(), "--cuda-driver") {
+	if _, err := conn.GPUs(context.Background()); !errors.Is(err,
+		object.ErrUnsupported) || !strings.Contains(err.Error(),
+		"--cuda-driver") {
 		t.Errorf("%v", err)
 	}
-	_, err = conn.CreateDevice(object.Device{1}, 1, client.CreateOptions{})
+	_, err = conn.CreateDevice(context.Background(), object.Device{1}, 1, client.CreateOptions{})
 	if !errors.Is(err, object.ErrUnsupported) {
 		t.Errorf("%v", err)
 	}
@@ -171,11 +176,11 @@ func TestTakeoverWithMemoryOfGPUs(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- first.Run(context.Background()) }()
 	<-up
-	conn, err := client.Dial(c.Socket)
+	conn, err := client.Dial(context.Background(), client.Options{Socket: c.Socket})
 	if err != nil {
 		t.Fatal(err)
 	}
-	gpu, err := conn.FindGPU("cuda:0")
+	gpu, err := conn.FindGPU(context.Background(), "cuda:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,15 +213,15 @@ func TestTakeoverWithMemoryOfGPUs(t *testing.T) {
 			t.Errorf("%q", text)
 		}
 		again.Release()
-		back, err := conn.Create(4, client.CreateOptions{Own: true})
+		back, err := conn.Create(context.Background(), 4, client.CreateOptions{Own: true})
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = conn.CopyObject(back.ID(), 0, held.ID(), "", 0, 4)
+		err = conn.CopyObject(context.Background(), back.ID(), 0, held.ID(), "", 0, 4)
 		if err != nil || string(back.Bytes()) != "held" {
 			t.Errorf("%q, %v", back.Bytes(), err)
 		}
-		back.Abort()
+		back.Abort(context.Background())
 	}
 	held.Release()
 	conn.Close()
@@ -254,11 +259,11 @@ func TestTakeoverWhileMemoryOfGPUsIsAskedFor(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- first.Run(context.Background()) }()
 	<-up
-	conn, err := client.Dial(c.Socket)
+	conn, err := client.Dial(context.Background(), client.Options{Socket: c.Socket})
 	if err != nil {
 		t.Fatal(err)
 	}
-	gpu, err := conn.FindGPU("cuda:0")
+	gpu, err := conn.FindGPU(context.Background(), "cuda:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -271,9 +276,9 @@ func TestTakeoverWhileMemoryOfGPUsIsAskedFor(t *testing.T) {
 				return
 			default:
 			}
-			b, err := conn.CreateDevice(gpu, 1, client.CreateOptions{})
+			b, err := conn.CreateDevice(context.Background(), gpu, 1, client.CreateOptions{})
 			if err == nil {
-				err = b.Abort()
+				err = b.Abort(context.Background())
 			}
 			if err != nil && !errors.Is(err, client.ErrDisconnected) {
 				asked <- err
@@ -306,23 +311,23 @@ func TestAGPUThatIsNotOffered(t *testing.T) {
 	c := aConfig(t)
 	c.CUDADriver, c.Devices = fakecuda.Build(t), []string{"fafafafa-fafa-fafa-fafa-fafafafafa01"}
 	_, stop := serve(t, c)
-	conn, err := client.Dial(c.Socket)
+	conn, err := client.Dial(context.Background(), client.Options{Socket: c.Socket})
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := conn.GPUs()
+	list, err := conn.GPUs(context.Background())
 	if err != nil || len(list) != 1 || list[0].Index != 1 {
 		t.Fatalf("%+v, %v", list, err)
 	}
 	hidden := list[0].UUID
 	hidden[15] = 0
-	_, err = conn.CreateDevice(hidden, 1, client.CreateOptions{})
+	_, err = conn.CreateDevice(context.Background(), hidden, 1, client.CreateOptions{})
 	if !errors.Is(err, object.ErrUnsupported) || !strings.Contains(err.Error(), "--devices") {
 		t.Errorf("%v", err)
 	}
-	b, err := conn.CreateDevice(list[0].UUID, 1, client.CreateOptions{})
+	b, err := conn.CreateDevice(context.Background(), list[0].UUID, 1, client.CreateOptions{})
 	if err == nil {
-		err = b.Abort()
+		err = b.Abort(context.Background())
 	}
 	if err != nil {
 		t.Error(err)

@@ -487,7 +487,7 @@ func hungUp(err error) bool {
 }
 
 func askPredecessor(socket, version string) (*predecessor, error) {
-	link, err := ipc.Dial(socket, 0)
+	link, err := ipc.Dial(socket, 0, nil)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) {
 		return nil, nil
 	}

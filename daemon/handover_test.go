@@ -138,7 +138,7 @@ func handoverDir(t *testing.T) string {
 func dialSoon(t *testing.T, socket string) *client.Conn {
 	t.Helper()
 	for range 6000 {
-		c, err := client.Dial(socket)
+		c, err := client.Dial(context.Background(), client.Options{Socket: socket})
 		if err == nil {
 			t.Cleanup(func() { c.Close() })
 			return c
@@ -160,7 +160,7 @@ func settle(t *testing.T, socket string) *belongings {
 	t.Helper()
 	b := &belongings{c: dialSoon(t, socket), socket: socket}
 	put := func(text string, o client.CreateOptions) *client.Object {
-		obj, err := b.c.Put([]byte(text), o)
+		obj, err := b.c.Put(context.Background(), []byte(text), o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -176,8 +176,9 @@ func settle(t *testing.T, socket string) *belongings {
 func (b *belongings) check(t *testing.T, survived bool) {
 	t.Helper()
 	deadline := time.Now().Add(2 * time.Minute) // a client that came in vain comes again after 30 s at the latest
-	_, err := b.c.StatByName("disk")
-	for ; errors.Is(err, client.ErrDisconnected) && time.Now().Before(deadline); _, err = b.c.StatByName("disk") {
+	_, err := b.c.StatByName(context.Background(), "disk")
+	for ; errors.Is(err,
+		client.ErrDisconnected) && time.Now().Before(deadline); _, err = b.c.StatByName(context.Background(), "disk") {
 		time.Sleep(20 * time.Millisecond)
 	}
 	if err != nil {
@@ -211,9 +212,9 @@ func (b *belongings) check(t *testing.T, survived bool) {
 // inSlot gives an object that a slot of the index alone holds.
 func inSlot(t *testing.T, c *client.Conn) *client.Object {
 	t.Helper()
-	made, err := c.Put([]byte("pinned"), client.CreateOptions{})
+	made, err := c.Put(context.Background(), []byte("pinned"), client.CreateOptions{})
 	if err == nil {
-		err = c.IndexState()
+		err = c.IndexState(context.Background())
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -239,13 +240,13 @@ func TestTakeover(t *testing.T) {
 	go func() { ended <- first.Run(context.Background()) }()
 	<-up
 	b := settle(t, c.Socket)
-	fast, err := client.DialOptions(client.Options{Socket: c.Socket, Index: client.IndexOn})
+	fast, err := client.Dial(context.Background(), client.Options{Socket: c.Socket, Index: client.IndexOn})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer fast.Close()
 	pinned := inSlot(t, fast)
-	if _, err := b.c.Publish(b.named.ID(), "", false); err != nil {
+	if _, err := b.c.Publish(context.Background(), b.named.ID(), "", false); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -263,13 +264,14 @@ func TestTakeover(t *testing.T) {
 		} else {
 			o.Release()
 		}
-		if err := fast.Sweep(); !errors.Is(err, client.ErrDisconnected) {
+		if err := fast.Sweep(context.Background()); !errors.Is(err, client.ErrDisconnected) {
 			t.Errorf("a sweep of the connection before: %v", err)
 		}
-		if _, err := fast.StatByName("named"); err != nil || pinned.Gone() || string(pinned.Bytes()) != "pinned" {
+		if _, err := fast.StatByName(context.Background(),
+			"named"); err != nil || pinned.Gone() || string(pinned.Bytes()) != "pinned" {
 			t.Errorf("round %d: gone %v, %v", round, pinned.Gone(), err)
 		}
-		published, err := b.c.Published("")
+		published, err := b.c.Published(context.Background(), "")
 		if err != nil || !strings.Contains(string(published), `"here":true`) {
 			t.Errorf("published: %s, %v", published, err)
 		}
@@ -383,7 +385,7 @@ func dialed(socket string) chan struct{} {
 	go func() {
 		defer close(served)
 		for {
-			if c, err := client.Dial(socket); err == nil {
+			if c, err := client.Dial(context.Background(), client.Options{Socket: socket}); err == nil {
 				c.Close()
 				return
 			}

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"path/filepath"
@@ -44,7 +45,7 @@ func TestAJoinIsWholeWhereverItIsKilled(t *testing.T) {
 			socket := filepath.Join(dir, "s")
 			conn := dialSoon(t, socket)
 			persist(t, conn, "kept")
-			_, err := conn.JoinCluster(a.address(), nodeToken(t, ca))
+			_, err := conn.JoinCluster(context.Background(), a.address(), nodeToken(t, ca))
 			if !errors.Is(err, client.ErrDisconnected) {
 				t.Fatalf("the join was not cut short: %v", err)
 			}
@@ -56,7 +57,7 @@ func TestAJoinIsWholeWhereverItIsKilled(t *testing.T) {
 				t.Fatalf("the node is with %v", names)
 			}
 			if !step.member {
-				if _, err := conn.JoinCluster(a.address(), nodeToken(t, ca)); err != nil {
+				if _, err := conn.JoinCluster(context.Background(), a.address(), nodeToken(t, ca)); err != nil {
 					t.Fatalf("the next attempt: %v", err)
 				}
 			}
@@ -76,7 +77,7 @@ func TestAJoinIsWholeWhereverItIsKilled(t *testing.T) {
 
 func infoOf(t *testing.T, conn *client.Conn) (x ClusterInfo) {
 	t.Helper()
-	raw, err := conn.ClusterStatus()
+	raw, err := conn.ClusterStatus(context.Background())
 	if err == nil {
 		err = json.Unmarshal(raw, &x)
 	}
@@ -89,17 +90,17 @@ func infoOf(t *testing.T, conn *client.Conn) (x ClusterInfo) {
 // persist makes an object that outlives its daemon, and publishes it.
 func persist(t *testing.T, conn *client.Conn, name string) {
 	t.Helper()
-	b, err := conn.Create(7, client.CreateOptions{Name: name, Class: object.Persisted})
+	b, err := conn.Create(context.Background(), 7, client.CreateOptions{Name: name, Class: object.Persisted})
 	if err != nil {
 		t.Fatal(err)
 	}
 	copy(b.Bytes(), "content")
-	o, err := b.Seal()
+	o, err := b.Seal(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer o.Release()
-	if _, err := conn.Publish(o.ID(), name, false); err != nil {
+	if _, err := conn.Publish(context.Background(), o.ID(), name, false); err != nil {
 		t.Fatal(err)
 	}
 }

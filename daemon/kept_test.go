@@ -23,7 +23,7 @@ type hostile struct {
 
 func newHostile(t *testing.T, socket string) *hostile {
 	t.Helper()
-	link, err := ipc.Dial(socket, 0)
+	link, err := ipc.Dial(socket, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,11 +98,11 @@ func TestQuotaHoldsAcrossTakeover(t *testing.T) {
 	}
 	h.free()
 	again.free()
-	honest, err := client.Dial(c.Socket)
+	honest, err := client.Dial(context.Background(), client.Options{Socket: c.Socket})
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := honest.Put(make([]byte, 12<<20), client.CreateOptions{})
+	o, err := honest.Put(context.Background(), make([]byte, 12<<20), client.CreateOptions{})
 	if err != nil {
 		t.Errorf("when all was given back: %v", err)
 	} else {

@@ -44,7 +44,7 @@ type lesseeSession struct {
 
 // lives reports whether the daemon has not ended the session.
 func (s lesseeSession) lives() bool {
-	_, _, err := s.conn.WorkerFate(0)
+	_, _, err := s.conn.WorkerFate(context.Background(), 0)
 	return errors.Is(err, object.ErrNotFound)
 }
 
@@ -64,7 +64,7 @@ func (l *lessee) devices() (list []string) {
 // leaseAt opens a session with a lease at a daemon, and at the other nodes where the lease has devices.
 func leaseAt(t testing.TB, d *Daemon, o clwire.LeaseOptions) (*lessee, error) {
 	t.Helper()
-	conn, err := client.Dial(d.cfg.Socket)
+	conn, err := client.Dial(context.Background(), client.Options{Socket: d.cfg.Socket})
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func leaseAt(t testing.TB, d *Daemon, o clwire.LeaseOptions) (*lessee, error) {
 	if len(snap.Lease.Nodes) == 0 {
 		return l, nil
 	}
-	access, err := conn.Access()
+	access, err := conn.Access(context.Background())
 	if err != nil {
 		l.close()
 		return nil, err
@@ -85,7 +85,7 @@ func leaseAt(t testing.TB, d *Daemon, o clwire.LeaseOptions) (*lessee, error) {
 		if !strings.Contains(fmt.Sprint(snap.Lease.Nodes), n.ID.String()) {
 			continue
 		}
-		far, err := access.DialNode(n, client.Options{})
+		far, err := access.DialNode(context.Background(), n, client.Options{})
 		if err == nil {
 			_, err = l.open(far, clwire.LeaseOptions{Token: snap.Lease.Token})
 		}
@@ -102,7 +102,7 @@ func (l *lessee) open(conn *client.Conn, o clwire.LeaseOptions) (snap clwire.Sna
 	options, err := json.Marshal(clwire.SessionOptions{Protocol: clwire.Version, Lease: &o})
 	if err == nil {
 		var raw []byte
-		if _, raw, err = conn.OpenSession("test", options); err == nil {
+		if _, raw, err = conn.OpenSession(context.Background(), "test", options); err == nil {
 			err = json.Unmarshal(raw, &snap)
 		}
 	}
@@ -122,12 +122,12 @@ func (l *lessee) open(conn *client.Conn, o clwire.LeaseOptions) (snap clwire.Sna
 
 func allLeasesAt(t testing.TB, d *Daemon) (list []leases.Status) {
 	t.Helper()
-	conn, err := client.Dial(d.cfg.Socket)
+	conn, err := client.Dial(context.Background(), client.Options{Socket: d.cfg.Socket})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	raw, err := conn.Leases()
+	raw, err := conn.Leases(context.Background())
 	if err == nil {
 		err = json.Unmarshal(raw, &list)
 	}
@@ -208,7 +208,7 @@ func TestLeaseOverNodes(t *testing.T) {
 	})
 	elsewhere := (hers + 1) % 3
 	conn := x.conns[elsewhere]
-	if err := conn.EndLease(list[1].ID[:8]); err != nil {
+	if err := conn.EndLease(context.Background(), list[1].ID[:8]); err != nil {
 		t.Fatal(err)
 	}
 	await.Until(t, "eve's sessions are ended", func() bool { return !eve.sessions[0].lives() })
@@ -220,7 +220,7 @@ func TestLeaseOverNodes(t *testing.T) {
 	defer joe.close()
 	for _, l := range allLeasesAt(t, x.all[elsewhere]) {
 		if l.ID == "" {
-			if err := conn.EndLease(fmt.Sprintf("%s/%d", l.Node, l.Number)); err != nil {
+			if err := conn.EndLease(context.Background(), fmt.Sprintf("%s/%d", l.Node, l.Number)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,7 +23,7 @@ import (
 func leave(t testing.TB, conn *client.Conn, anyway bool) (s LeaveStatus) {
 	t.Helper()
 	await.Until(t, "the node has left", func() bool {
-		raw, err := conn.LeaveCluster(anyway)
+		raw, err := conn.LeaveCluster(context.Background(), anyway)
 		s = LeaveStatus{}
 		if err == nil {
 			err = json.Unmarshal(raw, &s)
@@ -205,7 +206,7 @@ func TestALeaveThatWouldLose(t *testing.T) {
 	id := x.put(0, "large", want, client.CreateOptions{})
 	var s LeaveStatus
 	await.Until(t, "it is known that nobody can take it", func() bool {
-		raw, err := x.conns[0].LeaveCluster(false)
+		raw, err := x.conns[0].LeaveCluster(context.Background(), false)
 		s = LeaveStatus{}
 		if err == nil {
 			err = json.Unmarshal(raw, &s)
@@ -263,7 +264,7 @@ func TestADeadNodeIsRemoved(t *testing.T) {
 		info := clusterInfo(t, back)
 		return !info.Entered && strings.Contains(info.Why, "removed")
 	})
-	if _, err := conn.LeaveCluster(false); !errors.Is(err, object.ErrTimeout) ||
+	if _, err := conn.LeaveCluster(context.Background(), false); !errors.Is(err, object.ErrTimeout) ||
 		!strings.Contains(err.Error(), "--anyway") {
 		t.Errorf("a leave that asks the cluster: %v", err)
 	}
@@ -318,7 +319,7 @@ func TestALeaveIsWholeWhereverItIsKilled(t *testing.T) {
 			b := startNodeProcess(t, dir, "", false, listen, "HANDOVER_NAME=b")
 			conn := dialSoon(t, filepath.Join(dir, "s"))
 			persist(t, conn, "kept")
-			if _, err := conn.JoinCluster(a.address(), nodeToken(t, ca)); err != nil {
+			if _, err := conn.JoinCluster(context.Background(), a.address(), nodeToken(t, ca)); err != nil {
 				t.Fatal(err)
 			}
 			b.cmd.Process.Kill()
@@ -326,7 +327,7 @@ func TestALeaveIsWholeWhereverItIsKilled(t *testing.T) {
 			b = startNodeProcess(t, dir, step.at, false, listen, "HANDOVER_NAME=b")
 			conn = dialSoon(t, filepath.Join(dir, "s"))
 			await.Until(t, "the leave is cut short", func() bool {
-				_, err := conn.LeaveCluster(false)
+				_, err := conn.LeaveCluster(context.Background(), false)
 				return errors.Is(err, client.ErrDisconnected)
 			})
 			<-b.ended
@@ -364,7 +365,7 @@ func TestALeaveIsWholeWhereverItIsKilled(t *testing.T) {
 
 // publishedAt lists what is published at a node, and there.
 func publishedAt(conn *client.Conn) (names []string, err error) {
-	for raw, err := range conn.EachPublished("") {
+	for raw, err := range conn.EachPublished(context.Background(), "") {
 		var o PublishedStatus
 		if err == nil {
 			err = json.Unmarshal(raw, &o)

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -100,7 +101,7 @@ func TestPagesLeaveOthersTheirTurns(t *testing.T) {
 	}
 	before, puts := pages.Load(), int64(0)
 	for pages.Load() < before+64 {
-		o, err := conn.Put(make([]byte, 64), client.CreateOptions{})
+		o, err := conn.Put(context.Background(), make([]byte, 64), client.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,7 +152,8 @@ func TestSessionsOfDevices(t *testing.T) {
 	defer stop()
 	conn := dial(t, c)
 	defer conn.Close()
-	if _, err := conn.Devices(); err != nil { // the first probe is over, and the metadata has what it found
+	if _, err := conn.Devices(context.Background()); err != nil {
+		// the first probe is over, and the metadata has what it found
 		t.Fatal(err)
 	}
 	uuids := []string{strings.Repeat("ab", 16), strings.Repeat("cd", 16)}

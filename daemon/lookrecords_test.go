@@ -50,24 +50,25 @@ func TestAdministrationOverHTTP(t *testing.T) {
 	defer conn.Close()
 	for _, m := range []wire.ChangeTenantRequest{{Name: "art", Change: wire.TenantCreate},
 		{Name: "lab", Change: wire.TenantCreate}, {Name: "lab", Change: wire.TenantMap, Kind: 1, Member: "4242"}} {
-		if err := conn.ChangeTenant(m); err != nil {
+		if err := conn.ChangeTenant(context.Background(), m); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var tokens []string
 	for _, tenant := range []string{"lab", "art", "lab"} {
-		token, err := conn.CreateToken(client.TokenOptions{Role: pki.User, Tenant: tenant, Life: time.Hour})
+		token, err := conn.CreateToken(context.Background(), client.TokenOptions{Role: pki.User, Tenant: tenant,
+			Life: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}
 		tokens = append(tokens, token)
 	}
 	for _, name := range []string{"laptop", "desk", "late"} {
-		if _, err := client.Login(d.address(), tokens[0], name); err != nil {
+		if _, err := client.Login(context.Background(), d.address(), tokens[0], name); err != nil {
 			t.Fatal(err)
 		}
 	}
-	scraper, err := conn.CreateToken(client.TokenOptions{Role: pki.Metrics})
+	scraper, err := conn.CreateToken(context.Background(), client.TokenOptions{Role: pki.Metrics})
 	if err != nil {
 		t.Fatal(err)
 	}

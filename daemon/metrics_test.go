@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"regexp"
@@ -65,7 +66,7 @@ func TestMetricsCount(t *testing.T) {
 	_, before := scraped(t, d)
 	const puts = 7
 	for range puts {
-		o, err := conn.Put([]byte("seven"), client.CreateOptions{})
+		o, err := conn.Put(context.Background(), []byte("seven"), client.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +75,7 @@ func TestMetricsCount(t *testing.T) {
 	if _, err := conn.Get(t.Context(), object.NewID(), 0); err == nil {
 		t.Fatal("an object that nobody made is there")
 	}
-	if _, err := conn.Status(); err != nil { // the releases are done
+	if _, err := conn.Status(context.Background()); err != nil { // the releases are done
 		t.Fatal(err)
 	}
 	body, after := scraped(t, d)

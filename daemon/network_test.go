@@ -80,7 +80,7 @@ func (w *network) node(x *clusterOf, i int) {
 			d.platforms = fakePlatforms(c.NodeName, w.devices)
 		}
 	})
-	conn, err := client.Dial(c.Socket)
+	conn, err := client.Dial(context.Background(), client.Options{Socket: c.Socket})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -57,17 +58,18 @@ func TestAnswersFitTheirDocument(t *testing.T) {
 	defer stop()
 	conn := dial(t, c)
 	defer conn.Close()
-	o, err := conn.Put([]byte("hello"), client.CreateOptions{Name: "greeting", Labels: map[string]string{"a": "b"}})
+	o, err := conn.Put(context.Background(), []byte("hello"), client.CreateOptions{Name: "greeting",
+		Labels: map[string]string{"a": "b"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer o.Release()
-	if _, err := conn.CreateToken(client.TokenOptions{Role: pki.Metrics}); err != nil {
+	if _, err := conn.CreateToken(context.Background(), client.TokenOptions{Role: pki.Metrics}); err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range []wire.ChangeTenantRequest{{Name: "lab", Change: wire.TenantCreate},
 		{Name: "lab", Change: wire.TenantMap, Kind: 1, Member: "4242"}} {
-		if err := conn.ChangeTenant(m); err != nil {
+		if err := conn.ChangeTenant(context.Background(), m); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -128,7 +130,7 @@ func TestDataOverHTTP(t *testing.T) {
 	conn := dial(t, c)
 	defer conn.Close()
 	want := strings.Repeat("0123456789", 300_000)
-	o, err := conn.Put([]byte(want), client.CreateOptions{Name: "digits"})
+	o, err := conn.Put(context.Background(), []byte(want), client.CreateOptions{Name: "digits"})
 	if err != nil {
 		t.Fatal(err)
 	}

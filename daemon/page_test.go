@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -39,7 +40,7 @@ func furnished(t *testing.T) (d *Daemon, conn *client.Conn, put func(name, meta 
 	conn = dial(t, c)
 	t.Cleanup(func() { conn.Close() })
 	put = func(name, meta string, data []byte) *client.Object {
-		o, err := conn.Put(data, client.CreateOptions{Name: name, Meta: []byte(meta)})
+		o, err := conn.Put(context.Background(), data, client.CreateOptions{Name: name, Meta: []byte(meta)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,7 +137,7 @@ func TestPageInABrowser(t *testing.T) {
 	o := put("arrived", "", []byte("x"))
 	page.until("document.getElementById('events').textContent.includes('object arrived sealed')")
 	page.until("document.getElementById('objects').textContent.includes('arrived')")
-	if err := conn.Delete(o.ID()); err != nil {
+	if err := conn.Delete(context.Background(), o.ID()); err != nil {
 		t.Fatal(err)
 	}
 	page.until("document.getElementById('events').textContent.includes('object arrived gone')")
@@ -229,7 +230,8 @@ func TestPageIsSmall(t *testing.T) {
 	conn := dial(t, c)
 	defer conn.Close()
 	for i := range 2000 {
-		o, err := conn.Put(nil, client.CreateOptions{Name: fmt.Sprintf("%04d-%s", i, strings.Repeat("n", 60))})
+		o, err := conn.Put(context.Background(), nil, client.CreateOptions{Name: fmt.Sprintf("%04d-%s", i, strings.Repeat("n",
+			60))})
 		if err != nil {
 			t.Fatal(err)
 		}

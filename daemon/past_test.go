@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -168,7 +169,7 @@ func TestConfigOverHTTP(t *testing.T) {
 		strings.Contains(body, c.StateDir) {
 		t.Errorf("another tenant's: %d %s", status, body)
 	}
-	if _, err := conn.Put(nil, client.CreateOptions{}); err != nil {
+	if _, err := conn.Put(context.Background(), nil, client.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	type page struct{ Items []inspect.Setting }

@@ -72,7 +72,7 @@ func TestHostileDials(t *testing.T) {
 	named, other := openPeerDoor(t), openPeerDoor(t)
 	d, stop := serve(t, aConfig(t))
 	defer stop()
-	conn, err := client.Dial(d.cfg.Socket)
+	conn, err := client.Dial(context.Background(), client.Options{Socket: d.cfg.Socket})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestHostileDials(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.SetPeer(named.Addr().String(), pki.FingerprintOf(authority)); err != nil {
+	if err := conn.SetPeer(context.Background(), named.Addr().String(), pki.FingerprintOf(authority)); err != nil {
 		t.Fatal(err)
 	}
 	tickets := byte(0)
@@ -100,11 +100,12 @@ func TestHostileDials(t *testing.T) {
 		return raw
 	}
 	good := offer(node, nil)
-	if err := conn.DialPeer(1, 7, good); !errors.Is(err, object.ErrPermission) && !errors.Is(err, object.ErrInvalid) &&
+	if err := conn.DialPeer(context.Background(), 1, 7, good); !errors.Is(err, object.ErrPermission) && !errors.Is(err,
+		object.ErrInvalid) &&
 		!errors.Is(err, object.ErrNotFound) {
 		t.Errorf("without a session: %v", err)
 	}
-	if _, _, err := conn.OpenSession("test", []byte(`{"protocol":1}`)); err != nil {
+	if _, _, err := conn.OpenSession(context.Background(), "test", []byte(`{"protocol":1}`)); err != nil {
 		t.Fatal(err)
 	}
 	var again map[string]any
@@ -120,7 +121,7 @@ func TestHostileDials(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.DialPeer(1, 7, good); !errors.Is(err, object.ErrUnsupported) ||
+	if err := conn.DialPeer(context.Background(), 1, 7, good); !errors.Is(err, object.ErrUnsupported) ||
 		!strings.Contains(err.Error(), named.Addr().String()) {
 		t.Errorf("for a worker that is none: %v", err) // the connection was made by then
 	}
@@ -144,7 +145,7 @@ func TestHostileDials(t *testing.T) {
 		"garbage":            {[]byte("{\"body\":1}"), object.ErrInvalid},
 		"nothing":            {nil, object.ErrInvalid},
 	} {
-		if err := conn.DialPeer(1, 7, c.raw); !errors.Is(err, c.want) {
+		if err := conn.DialPeer(context.Background(), 1, 7, c.raw); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", what, err, c.want)
 		}
 	}
@@ -155,7 +156,7 @@ func TestHostileDials(t *testing.T) {
 		t.Errorf("an address of an offer's was dialed and shown %x", b)
 	default:
 	}
-	if err := conn.DialPeer(1, 7, offer(node, nil)); !errors.Is(err, object.ErrUnsupported) {
+	if err := conn.DialPeer(context.Background(), 1, 7, offer(node, nil)); !errors.Is(err, object.ErrUnsupported) {
 		t.Errorf("a good offer behind all that: %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -22,10 +23,10 @@ func TestNamesThatAreTooLongToPublish(t *testing.T) {
 		strings.Repeat("a", 256):        object.ErrInvalid,
 		"not UTF-8: \xff":               object.ErrInvalid,
 	} {
-		if _, err := conn.Publish(id, name, false); !errors.Is(err, want) {
+		if _, err := conn.Publish(context.Background(), id, name, false); !errors.Is(err, want) {
 			t.Errorf("publish under %d bytes: %v", len(name), err)
 		}
-		if err := conn.Unpublish(name); !errors.Is(err, want) {
+		if err := conn.Unpublish(context.Background(), name); !errors.Is(err, want) {
 			t.Errorf("unpublish %d bytes: %v", len(name), err)
 		}
 	}

@@ -136,7 +136,7 @@ func TestTransfersThatAreCut(t *testing.T) {
 			cut.mu.Lock()
 			cut.next = nil
 			cut.mu.Unlock()
-			if err := x.conns[0].Delete(id); err != nil && !errors.Is(err, object.ErrNotFound) {
+			if err := x.conns[0].Delete(context.Background(), id); err != nil && !errors.Is(err, object.ErrNotFound) {
 				t.Fatal(err)
 			}
 			await.Until(t, "it is gone everywhere", func() bool { return !x.has(0, id) && !x.has(1, id) })

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"path/filepath"
@@ -118,7 +119,7 @@ func TestARecoveryIsWholeWhereverItIsKilled(t *testing.T) {
 			b := startNodeProcess(t, dir, "", false, listen, "HANDOVER_NAME=b")
 			conn := dialSoon(t, filepath.Join(dir, "s"))
 			persist(t, conn, "kept")
-			if _, err := conn.JoinCluster(a.address(), nodeToken(t, ca)); err != nil {
+			if _, err := conn.JoinCluster(context.Background(), a.address(), nodeToken(t, ca)); err != nil {
 				t.Fatal(err)
 			}
 			b.cmd.Process.Kill()
@@ -130,7 +131,7 @@ func TestARecoveryIsWholeWhereverItIsKilled(t *testing.T) {
 				return x.Entered && len(x.Nodes) == 2
 			})
 			ns.end(a)
-			if _, err := conn.RecoverCluster(true); !errors.Is(err, client.ErrDisconnected) {
+			if _, err := conn.RecoverCluster(context.Background(), true); !errors.Is(err, client.ErrDisconnected) {
 				t.Fatalf("the recovery was not cut short: %v", err)
 			}
 			<-b.ended

@@ -63,7 +63,7 @@ func loud(d *Daemon) *logBuffer {
 
 func dial(t *testing.T, c Config) *client.Conn {
 	t.Helper()
-	conn, err := client.Dial(c.Socket)
+	conn, err := client.Dial(context.Background(), client.Options{Socket: c.Socket})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func newToken(t testing.TB, conn *client.Conn, o client.TokenOptions) string {
 	if o.Role == 0 {
 		o.Role = pki.User
 	}
-	text, err := conn.CreateToken(o)
+	text, err := conn.CreateToken(context.Background(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,17 +99,17 @@ func TestLoginAndWhatEndsIt(t *testing.T) {
 	d, stop := serve(t, c)
 	defer stop()
 	at := d.door.Load().RemoteAddr().String()
-	if _, err := client.DialServer(at, client.Options{}); !errors.Is(err, object.ErrPermission) ||
+	if _, err := client.DialServer(context.Background(), at, client.Options{}); !errors.Is(err, object.ErrPermission) ||
 		!strings.Contains(err.Error(), "tendril login") {
 		t.Errorf("without a login: %v", err)
 	}
-	local, err := client.Dial(c.Socket)
+	local, err := client.Dial(context.Background(), client.Options{Socket: c.Socket})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer local.Close()
 	token := newToken(t, local, client.TokenOptions{Tenant: "lab"})
-	in, err := client.Login(at, token, "laptop")
+	in, err := client.Login(context.Background(), at, token, "laptop")
 	if err != nil || in.Tenant != "lab" || in.Name != "laptop" || in.Role != pki.User {
 		t.Fatalf("%+v, %v", in, err)
 	}
@@ -117,7 +117,7 @@ func TestLoginAndWhatEndsIt(t *testing.T) {
 	if err != nil || key.Mode().Perm() != 0o600 {
 		t.Errorf("the key: %v, %v", key.Mode(), err)
 	}
-	far, err := client.DialServer(at, client.Options{Program: "far"})
+	far, err := client.DialServer(context.Background(), at, client.Options{Program: "far"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,26 +125,27 @@ func TestLoginAndWhatEndsIt(t *testing.T) {
 	if far.Daemon().Tenant != "lab" || !far.Remote() {
 		t.Errorf("%+v", far.Daemon())
 	}
-	if _, err := far.Devices(); err != nil {
+	if _, err := far.Devices(context.Background()); err != nil {
 		t.Error(err)
 	}
-	if _, err := far.Create(10, client.CreateOptions{}); !errors.Is(err, object.ErrUnsupported) {
+	if _, err := far.Create(context.Background(), 10, client.CreateOptions{}); !errors.Is(err, object.ErrUnsupported) {
 		t.Errorf("create from another machine: %v", err)
 	}
-	if _, err := far.CreateToken(client.TokenOptions{Role: pki.User}); !errors.Is(err, object.ErrPermission) {
+	if _, err := far.CreateToken(context.Background(), client.TokenOptions{Role: pki.User}); !errors.Is(err,
+		object.ErrPermission) {
 		t.Errorf("a token from another machine: %v", err)
 	}
 	// A second login with the same token, then the token and all that it paid for are revoked.
-	if _, err := client.Login(at, token, ""); err != nil {
+	if _, err := client.Login(context.Background(), at, token, ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := local.RevokeToken(tokenID(t, token), true); err != nil {
+	if err := local.RevokeToken(context.Background(), tokenID(t, token), true); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := far.Devices(); !errors.Is(err, client.ErrDisconnected) {
+	if _, err := far.Devices(context.Background()); !errors.Is(err, client.ErrDisconnected) {
 		t.Errorf("a revoked connection goes on: %v", err)
 	}
-	if _, err := client.DialServer(at, client.Options{}); !errors.Is(err, object.ErrPermission) {
+	if _, err := client.DialServer(context.Background(), at, client.Options{}); !errors.Is(err, object.ErrPermission) {
 		t.Errorf("a revoked certificate: %v", err)
 	}
 }
@@ -157,17 +158,17 @@ func TestTokensThatAreNoGood(t *testing.T) {
 	other, stopOther := serve(t, aConfig(t))
 	defer stopOther()
 	at := d.door.Load().RemoteAddr().String()
-	conn, err := client.Dial(c.Socket)
+	conn, err := client.Dial(context.Background(), client.Options{Socket: c.Socket})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
 	once := newToken(t, conn, client.TokenOptions{Once: true})
-	if _, err := client.Login(at, once, ""); err != nil {
+	if _, err := client.Login(context.Background(), at, once, ""); err != nil {
 		t.Fatal(err)
 	}
 	revoked := newToken(t, conn, client.TokenOptions{})
-	if err := conn.RevokeToken(tokenID(t, revoked), false); err != nil {
+	if err := conn.RevokeToken(context.Background(), tokenID(t, revoked), false); err != nil {
 		t.Fatal(err)
 	}
 	short := newToken(t, conn, client.TokenOptions{Life: time.Second})
@@ -185,16 +186,17 @@ func TestTokensThatAreNoGood(t *testing.T) {
 		{"of another cluster", once, other.door.Load().RemoteAddr().String(), "another authority"},
 		{"no token", "hello", at, "begins with"},
 	} {
-		if _, err := client.Login(x.at, x.token, ""); err == nil || !strings.Contains(err.Error(), x.want) {
+		if _, err := client.Login(context.Background(), x.at, x.token, ""); err == nil || !strings.Contains(err.Error(),
+			x.want) {
 			t.Errorf("%s: %v", x.name, err)
 		}
 	}
-	if far, err := client.DialServer(at, client.Options{}); err != nil {
+	if far, err := client.DialServer(context.Background(), at, client.Options{}); err != nil {
 		t.Errorf("logins that failed took the good one away: %v", err)
 	} else {
 		far.Close()
 	}
-	raw, err := conn.Tokens()
+	raw, err := conn.Tokens(context.Background())
 	var list []inspect.Token
 	if err == nil {
 		err = json.Unmarshal(raw, &list)
@@ -215,7 +217,7 @@ func TestRestartKeepsWhatItShould(t *testing.T) {
 	c.Tenants = []tenancy.Tenant{{Name: "lab", Users: []uint32{uint32(os.Getuid())}, Certificates: []string{"bench"}}}
 	d, stop := serve(t, c)
 	at := d.door.Load().RemoteAddr().String()
-	conn, err := client.Dial(c.Socket)
+	conn, err := client.Dial(context.Background(), client.Options{Socket: c.Socket})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,24 +226,24 @@ func TestRestartKeepsWhatItShould(t *testing.T) {
 	}
 	token := newToken(t, conn, client.TokenOptions{Tenant: "lab"})
 	elsewhere := newToken(t, conn, client.TokenOptions{Tenant: "garden"})
-	if _, err := client.Login(at, elsewhere, "bench"); !errors.Is(err, object.ErrPermission) ||
+	if _, err := client.Login(context.Background(), at, elsewhere, "bench"); !errors.Is(err, object.ErrPermission) ||
 		!strings.Contains(err.Error(), "reserved for a tenant") {
 		t.Errorf("a reserved name: %v", err)
 	}
-	if _, err := client.Login(at, token, "bench"); err != nil {
+	if _, err := client.Login(context.Background(), at, token, "bench"); err != nil {
 		t.Fatal(err)
 	}
 	publish(t, conn, "fleeting", []byte("bytes"))
-	buf, err := conn.Create(4, client.CreateOptions{Class: object.Persisted, Name: "stays"})
+	buf, err := conn.Create(context.Background(), 4, client.CreateOptions{Class: object.Persisted, Name: "stays"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	copy(buf.Bytes(), "disk")
-	kept, err := buf.Seal()
+	kept, err := buf.Seal(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := conn.Publish(kept.ID(), "lasting", false); err != nil {
+	if _, err := conn.Publish(context.Background(), kept.ID(), "lasting", false); err != nil {
 		t.Fatal(err)
 	}
 	kept.Release()
@@ -255,7 +257,7 @@ func TestRestartKeepsWhatItShould(t *testing.T) {
 	if d.node.ID != id || d.meta.keyring.Certificate().Leaf.SerialNumber.Cmp(certificate) != 0 {
 		t.Error("the node is another one")
 	}
-	far, err := client.DialServer(at, client.Options{})
+	far, err := client.DialServer(context.Background(), at, client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +265,7 @@ func TestRestartKeepsWhatItShould(t *testing.T) {
 	if far.Daemon().Tenant != "lab" {
 		t.Errorf("tenant %q", far.Daemon().Tenant)
 	}
-	if raw, err := far.Published(""); err != nil || strings.Contains(string(raw), "fleeting") ||
+	if raw, err := far.Published(context.Background(), ""); err != nil || strings.Contains(string(raw), "fleeting") ||
 		!strings.Contains(string(raw), "lasting") {
 		t.Errorf("published by a daemon that is gone: %s, %v", raw, err)
 	}
@@ -274,7 +276,8 @@ func TestRestartKeepsWhatItShould(t *testing.T) {
 	} else {
 		obj.Release()
 	}
-	if raw, err := again.Tokens(); err != nil || !strings.Contains(string(raw), tokenID(t, token).String()) {
+	if raw, err := again.Tokens(context.Background()); err != nil || !strings.Contains(string(raw), tokenID(t,
+		token).String()) {
 		t.Errorf("tokens: %s, %v", raw, err)
 	}
 }
@@ -282,17 +285,17 @@ func TestRestartKeepsWhatItShould(t *testing.T) {
 // publish makes a named object and publishes it.
 func publish(t *testing.T, conn *client.Conn, name string, content []byte) object.ID {
 	t.Helper()
-	buf, err := conn.Create(uint64(len(content)), client.CreateOptions{Class: object.Ephemeral})
+	buf, err := conn.Create(context.Background(), uint64(len(content)), client.CreateOptions{Class: object.Ephemeral})
 	if err != nil {
 		t.Fatal(err)
 	}
 	copy(buf.Bytes(), content)
-	obj, err := buf.Seal()
+	obj, err := buf.Seal(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer obj.Release()
-	if _, err := conn.Publish(obj.ID(), name, true); err != nil {
+	if _, err := conn.Publish(context.Background(), obj.ID(), name, true); err != nil {
 		t.Fatal(err)
 	}
 	return obj.ID()
@@ -302,13 +305,13 @@ func TestPublishedObjectsOutliveWhoMadeThem(t *testing.T) {
 	c := aConfig(t)
 	d, stop := serve(t, c)
 	defer stop()
-	maker, err := client.Dial(c.Socket)
+	maker, err := client.Dial(context.Background(), client.Options{Socket: c.Socket})
 	if err != nil {
 		t.Fatal(err)
 	}
 	first := publish(t, maker, "result", []byte("first"))
 	maker.Close()
-	conn, err := client.Dial(c.Socket)
+	conn, err := client.Dial(context.Background(), client.Options{Socket: c.Socket})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -324,33 +327,33 @@ func TestPublishedObjectsOutliveWhoMadeThem(t *testing.T) {
 	if got := get(); got != "first" {
 		t.Errorf("got %q", got)
 	}
-	if info, err := conn.StatByName("result"); err != nil || info.ID != first {
+	if info, err := conn.StatByName(context.Background(), "result"); err != nil || info.ID != first {
 		t.Errorf("%+v, %v", info, err)
 	}
 	second := publish(t, conn, "result", []byte("second"))
 	if got := get(); got != "second" {
 		t.Errorf("replaced: %q", got)
 	}
-	if _, err := conn.Stat(first); !errors.Is(err, object.ErrNotFound) {
+	if _, err := conn.Stat(context.Background(), first); !errors.Is(err, object.ErrNotFound) {
 		t.Errorf("the replaced object is still there: %v", err)
 	}
-	if _, err := conn.Publish(object.NewID(), "other", false); !errors.Is(err, object.ErrNotFound) {
+	if _, err := conn.Publish(context.Background(), object.NewID(), "other", false); !errors.Is(err, object.ErrNotFound) {
 		t.Errorf("an object that is not there: %v", err)
 	}
-	if _, err := conn.Publish(second, "", false); !errors.Is(err, object.ErrInvalid) {
+	if _, err := conn.Publish(context.Background(), second, "", false); !errors.Is(err, object.ErrInvalid) {
 		t.Errorf("without a name: %v", err)
 	}
-	if err := conn.DeleteByName("result"); err != nil {
+	if err := conn.DeleteByName(context.Background(), "result"); err != nil {
 		t.Error(err)
 	}
 	if got := get(); !strings.Contains(got, "not found") {
 		t.Errorf("deleted: %q", got)
 	}
 	third := publish(t, conn, "third", []byte("3"))
-	if err := conn.Unpublish("third"); err != nil {
+	if err := conn.Unpublish(context.Background(), "third"); err != nil {
 		t.Error(err)
 	}
-	if _, err := conn.Stat(third); !errors.Is(err, object.ErrNotFound) {
+	if _, err := conn.Stat(context.Background(), third); !errors.Is(err, object.ErrNotFound) {
 		t.Errorf("nothing holds it any more: %v", err)
 	}
 	d.published.mu.Lock()
@@ -385,20 +388,21 @@ func TestPublishedNamesComeAndGo(t *testing.T) {
 	if _, err := waiter.GetByName(t.Context(), "never", 20*time.Millisecond); !errors.Is(err, object.ErrTimeout) {
 		t.Errorf("a name that does not come: %v", err)
 	}
-	buf, err := conn.Create(1, client.CreateOptions{Class: object.TTL, TTL: 200 * time.Millisecond})
+	buf, err := conn.Create(context.Background(), 1, client.CreateOptions{Class: object.TTL,
+		TTL: 200 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
-	obj, err := buf.Seal()
+	obj, err := buf.Seal(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := conn.Publish(obj.ID(), "short", false); err != nil {
+	if _, err := conn.Publish(context.Background(), obj.ID(), "short", false); err != nil {
 		t.Fatal(err)
 	}
 	obj.Release()
 	names := func() []string {
-		raw, err := conn.Published("")
+		raw, err := conn.Published(context.Background(), "")
 		var list []PublishedStatus
 		if err == nil {
 			err = json.Unmarshal(raw, &list)
@@ -448,18 +452,18 @@ func TestPublishedObjectsHaveAShare(t *testing.T) {
 	defer conn.Close()
 	publish(t, conn, "a", nil)
 	first := publish(t, conn, "b", nil)
-	o, err := conn.Put(nil, client.CreateOptions{})
+	o, err := conn.Put(context.Background(), nil, client.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer o.Release()
-	if _, err := conn.Publish(o.ID(), "c", true); !errors.Is(err, object.ErrQuota) {
+	if _, err := conn.Publish(context.Background(), o.ID(), "c", true); !errors.Is(err, object.ErrQuota) {
 		t.Errorf("a third of two: %v", err)
 	}
-	if _, err := conn.Publish(first, "b", false); err != nil {
+	if _, err := conn.Publish(context.Background(), first, "b", false); err != nil {
 		t.Errorf("what is published, again: %v", err)
 	}
-	if _, err := conn.Publish(o.ID(), "a", true); err != nil {
+	if _, err := conn.Publish(context.Background(), o.ID(), "a", true); err != nil {
 		t.Errorf("in another one's place: %v", err)
 	}
 }
@@ -471,24 +475,25 @@ func TestManyPublishAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
-			conn, err := client.Dial(c.Socket)
+			conn, err := client.Dial(context.Background(), client.Options{Socket: c.Socket})
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			defer conn.Close()
 			for range 20 {
-				buf, err := conn.Create(5, client.CreateOptions{})
+				buf, err := conn.Create(context.Background(), 5, client.CreateOptions{})
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				obj, err := buf.Seal()
+				obj, err := buf.Seal(context.Background())
 				if err == nil {
-					_, err = conn.Publish(obj.ID(), "shared", true)
+					_, err = conn.Publish(context.Background(), obj.ID(), "shared", true)
 				}
 				if err == nil && i%2 == 0 {
-					if err := conn.Unpublish("shared"); err != nil && !errors.Is(err, object.ErrNotFound) {
+					if err := conn.Unpublish(context.Background(), "shared"); err != nil && !errors.Is(err,
+						object.ErrNotFound) {
 						t.Error(err)
 					}
 				}
@@ -608,10 +613,11 @@ func TestReloadTakesTheCertificateAnew(t *testing.T) {
 	d, stop := serve(t, c)
 	defer stop()
 	at := d.door.Load().RemoteAddr().String()
-	if _, err := client.Login(at, newToken(t, dial(t, c), client.TokenOptions{}), ""); err != nil {
+	if _, err := client.Login(context.Background(), at, newToken(t, dial(t, c), client.TokenOptions{}),
+		""); err != nil {
 		t.Fatal(err)
 	}
-	far, err := client.DialServer(at, client.Options{})
+	far, err := client.DialServer(context.Background(), at, client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -656,10 +662,10 @@ func TestReloadTakesTheCertificateAnew(t *testing.T) {
 			t.Errorf("somebody else's: %v, %s", err, serial())
 		}
 	}
-	if _, err := far.Devices(); err != nil {
+	if _, err := far.Devices(context.Background()); err != nil {
 		t.Errorf("who was connected: %v", err)
 	}
-	again, err := client.DialServer(at, client.Options{})
+	again, err := client.DialServer(context.Background(), at, client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -694,26 +700,28 @@ func TestFullDiskStopsChangesAlone(t *testing.T) {
 	if !errors.Is(err, object.ErrFull) {
 		t.Fatalf("the disk is full: %v", err)
 	}
-	if _, err := conn.CreateToken(client.TokenOptions{Role: pki.User}); !errors.Is(err, object.ErrFull) &&
+	if _, err := conn.CreateToken(context.Background(), client.TokenOptions{Role: pki.User}); !errors.Is(err,
+		object.ErrFull) &&
 		!errors.Is(err, object.ErrBusy) {
 		t.Errorf("a token on a full disk: %v", err)
 	}
-	obj, err := conn.Put([]byte("memory"), client.CreateOptions{Name: "n", Class: object.Named})
+	obj, err := conn.Put(context.Background(), []byte("memory"), client.CreateOptions{Name: "n", Class: object.Named})
 	if err != nil {
 		t.Fatalf("the store needs no disk: %v", err)
 	}
 	obj.Release()
-	if raw, err := conn.Tokens(); err != nil || !strings.Contains(string(raw), tokenID(t, token).String()) {
+	if raw, err := conn.Tokens(context.Background()); err != nil || !strings.Contains(string(raw), tokenID(t,
+		token).String()) {
 		t.Errorf("reading: %s, %v", raw, err)
 	}
-	if _, err := conn.Status(); err != nil {
+	if _, err := conn.Status(context.Background()); err != nil {
 		t.Error(err)
 	}
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
 	for range 1200 { // ends as soon as it may; a loaded machine takes its time
-		if _, err = conn.CreateToken(client.TokenOptions{Role: pki.User}); err == nil {
+		if _, err = conn.CreateToken(context.Background(), client.TokenOptions{Role: pki.User}); err == nil {
 			break
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -725,7 +733,8 @@ func TestFullDiskStopsChangesAlone(t *testing.T) {
 	stop()
 	_, stop = serve(t, c)
 	defer stop()
-	if raw, err := dial(t, c).Tokens(); err != nil || !strings.Contains(string(raw), tokenID(t, token).String()) {
+	if raw, err := dial(t, c).Tokens(context.Background()); err != nil || !strings.Contains(string(raw), tokenID(t,
+		token).String()) {
 		t.Errorf("after a restart: %s, %v", raw, err)
 	}
 }
@@ -745,14 +754,14 @@ func TestNoSecretInAnyLog(t *testing.T) {
 	text := newToken(t, conn, client.TokenOptions{Once: true})
 	at := d.door.Load().RemoteAddr().String()
 	for range 2 { // good, then used
-		_, err := client.Login(at, text, "")
+		_, err := client.Login(context.Background(), at, text, "")
 		t.Log(err)
 	}
-	far, err := client.DialServer(at, client.Options{})
+	far, err := client.DialServer(context.Background(), at, client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := conn.OpenPage()
+	page, err := conn.OpenPage(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -821,7 +830,7 @@ func TestInspectionShowsEachItsOwn(t *testing.T) {
 	}
 	seen := map[object.ID]int{}
 	for i := range 25 {
-		if _, err := conn.Put([]byte{byte(i)},
+		if _, err := conn.Put(context.Background(), []byte{byte(i)},
 			client.CreateOptions{Class: object.Named, Name: "page" + strconv.Itoa(i)}); err != nil {
 			t.Fatal(err)
 		}
@@ -896,7 +905,7 @@ func TestGuessedTokensWriteNothing(t *testing.T) {
 	}
 	used := newToken(t, dial(t, c), client.TokenOptions{Once: true})
 	at := d.door.Load().RemoteAddr().String()
-	if _, err := client.Login(at, used, ""); err != nil {
+	if _, err := client.Login(context.Background(), at, used, ""); err != nil {
 		t.Fatal(err)
 	}
 	// its devices have been told to the cluster, or are about to be
@@ -910,7 +919,7 @@ func TestGuessedTokensWriteNothing(t *testing.T) {
 	before, applied := certificates(), d.meta.raft.Status().AppliedIndex
 	for range 20 {
 		for _, text := range []string{guess.Text(), used} {
-			if _, err := client.Login(at, text, ""); !errors.Is(err, object.ErrPermission) {
+			if _, err := client.Login(context.Background(), at, text, ""); !errors.Is(err, object.ErrPermission) {
 				t.Fatal(err)
 			}
 		}

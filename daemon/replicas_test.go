@@ -42,7 +42,7 @@ func (x *clusterOf) replicate(i int, name string, o client.ReplicateOptions) (s 
 // whole checks that a node's own store has the object, not as a copy that may go, with these bytes.
 func (x *clusterOf) whole(i int, id object.ID, want []byte) {
 	x.t.Helper()
-	info, err := x.conns[i].Stat(id)
+	info, err := x.conns[i].Stat(context.Background(), id)
 	if err != nil || info.Cached || len(info.Nodes) != 0 {
 		x.t.Fatalf("node %d: %+v, %v", i, info, err)
 	}
@@ -144,7 +144,7 @@ func TestDeleteReachesEveryReplica(t *testing.T) {
 		if by == 2 && x.has(2, id) {
 			t.Fatal("node 2 has it")
 		}
-		if err := x.conns[by].Delete(id); err != nil {
+		if err := x.conns[by].Delete(context.Background(), id); err != nil {
 			t.Fatalf("node %d: %v", by, err)
 		}
 		for i := range x.all {
@@ -238,7 +238,7 @@ func TestReplicasOutliveATakeover(t *testing.T) {
 	}
 	before := epoch()
 	x.all[1] = x.ns.startWith(x.all[1].cfg, (*Daemon).TakeOver)
-	conn, err := client.Dial(x.all[1].cfg.Socket)
+	conn, err := client.Dial(context.Background(), client.Options{Socket: x.all[1].cfg.Socket})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +249,7 @@ func TestReplicasOutliveATakeover(t *testing.T) {
 	if list := x.listed(0, id); len(list) != 2 || epoch() != before {
 		t.Errorf("on nodes %v, and the metadata's record changed from epoch %d to %d", list, before, epoch())
 	}
-	if err := x.conns[0].Unpublish("stays"); err != nil {
+	if err := x.conns[0].Unpublish(context.Background(), "stays"); err != nil {
 		t.Fatal(err)
 	}
 	await.Until(t, "the replica is gone", func() bool { return !x.has(1, id) })
@@ -300,7 +300,7 @@ func TestReplicaThatMayBeListed(t *testing.T) {
 func TestGoneWhileItIsHeld(t *testing.T) {
 	x := newCluster(t, 1, nil)
 	d, tenant := x.all[0], fmt.Sprint("uid:", os.Getuid())
-	o, err := x.conns[0].Put([]byte("short-lived"), client.CreateOptions{})
+	o, err := x.conns[0].Put(context.Background(), []byte("short-lived"), client.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -415,7 +415,7 @@ func damagedReplica(t *testing.T, want []byte) (*clusterOf, object.ID) {
 	id := x.put(0, "dear", want, client.CreateOptions{})
 	x.replicate(0, "dear", client.ReplicateOptions{Wanted: 2})
 	x.share()
-	buf, err := x.conns[1].Create(28<<20, client.CreateOptions{Own: true})
+	buf, err := x.conns[1].Create(context.Background(), 28<<20, client.CreateOptions{Own: true})
 	if err != nil {
 		t.Fatalf("an object that has the replica go to disk: %v", err)
 	}
@@ -441,7 +441,7 @@ func damagedReplica(t *testing.T, want []byte) (*clusterOf, object.ID) {
 	if damaged != 1 {
 		t.Fatalf("%d files were damaged, of %v", damaged, files)
 	}
-	if err := buf.Abort(); err != nil {
+	if err := buf.Abort(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	return x, id
@@ -561,7 +561,7 @@ func TestReplicasSayWhatTheyAre(t *testing.T) {
 	if _, err := x.get(1, "fetched"); err != nil {
 		t.Fatal(err)
 	}
-	other, err := x.conns[1].Put([]byte("not published"), client.CreateOptions{})
+	other, err := x.conns[1].Put(context.Background(), []byte("not published"), client.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -580,7 +580,7 @@ func TestReplicasSayWhatTheyAre(t *testing.T) {
 	}
 	for _, q := range []client.Query{{}, {AllTenants: true}} {
 		var list []object.Info
-		for o, err := range x.conns[1].Objects(q) {
+		for o, err := range x.conns[1].Objects(context.Background(), q) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -588,14 +588,14 @@ func TestReplicasSayWhatTheyAre(t *testing.T) {
 		}
 		check(fmt.Sprintf("%+v", q), list)
 	}
-	top, err := x.conns[1].Top(10)
+	top, err := x.conns[1].Top(context.Background(), 10)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var largest, stats []object.Info
 	for _, o := range top {
 		largest = append(largest, o.Info)
-		info, err := x.conns[1].Stat(o.ID)
+		info, err := x.conns[1].Stat(context.Background(), o.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -615,7 +615,8 @@ func TestReplicasSayWhatTheyAre(t *testing.T) {
 	if name := x.all[1].Published("another", replica); name != "" {
 		t.Errorf("another tenant hears %q", name)
 	}
-	if info, err := x.conns[0].Stat(replica); err != nil || info.Name != "" && info.Published != "" {
+	if info, err := x.conns[0].Stat(context.Background(),
+		replica); err != nil || info.Name != "" && info.Published != "" {
 		t.Errorf("%+v, %v", info, err)
 	}
 }

@@ -20,7 +20,7 @@ func (x *clusterOf) joinProcess(dir, listen, name, kill string) (*nodeProcess, *
 	x.t.Helper()
 	p := startNodeProcess(x.t, dir, kill, false, "HANDOVER_LISTEN="+listen, "HANDOVER_NAME="+name)
 	conn := dialSoon(x.t, filepath.Join(dir, "s"))
-	if _, err := conn.JoinCluster(x.all[0].address(), nodeToken(x.t, x.all[0].cfg)); err != nil {
+	if _, err := conn.JoinCluster(context.Background(), x.all[0].address(), nodeToken(x.t, x.all[0].cfg)); err != nil {
 		x.t.Fatal(err)
 	}
 	await.Until(x.t, "the process is a member", func() bool { return infoOf(x.t, conn).Entered })
@@ -73,16 +73,17 @@ func TestGiverIsKilled(t *testing.T) {
 	x := newCluster(t, 2, nil)
 	p, conn := x.joinProcess(handoverDir(t), freePort(t), "giver", "")
 	want := noise(12, 3<<20+5)
-	buf, err := conn.Create(uint64(len(want)), client.CreateOptions{Name: "dear", Class: object.Named})
+	buf, err := conn.Create(context.Background(), uint64(len(want)), client.CreateOptions{Name: "dear",
+		Class: object.Named})
 	if err != nil {
 		t.Fatal(err)
 	}
 	copy(buf.Bytes(), want)
-	o, err := buf.Seal()
+	o, err := buf.Seal(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := conn.Publish(o.ID(), "", false); err != nil {
+	if _, err := conn.Publish(context.Background(), o.ID(), "", false); err != nil {
 		t.Fatal(err)
 	}
 	y := &clusterOf{t: t, conns: []*client.Conn{conn}}
@@ -112,11 +113,11 @@ func TestReplicasGoOver(t *testing.T) {
 	moved := x.put(0, "moved", want, client.CreateOptions{})
 	x.replicate(0, "moved", client.ReplicateOptions{Move: true, To: "taken"})
 	await.Until(t, "it is only on the other node", func() bool { return !x.has(0, moved) })
-	o, err := conn.Put(want, client.CreateOptions{})
+	o, err := conn.Put(context.Background(), want, client.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := conn.Publish(o.ID(), "nobody's", false); err != nil {
+	if _, err := conn.Publish(context.Background(), o.ID(), "nobody's", false); err != nil {
 		t.Fatal(err)
 	}
 	o.Release()
@@ -143,12 +144,12 @@ func TestReplicasGoOver(t *testing.T) {
 	}
 	x.share()
 	for _, name := range []string{"moved", "nobody's"} {
-		if err := x.conns[0].DeleteByName(name); err != nil {
+		if err := x.conns[0].DeleteByName(context.Background(), name); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 	}
 	await.Until(t, "the node has nothing any more", func() bool {
-		list, err := conn.List("", false)
+		list, err := conn.List(context.Background(), "", false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -168,12 +169,12 @@ func TestDeleteAtANodeThatKnowsLess(t *testing.T) {
 	w.cutOff(1, 2)
 	d := x.ns.startWith(x.all[1].cfg, func(d *Daemon) { d.dialNode = w.dial(1) })
 	x.all[1], x.conns[1] = d, dial(t, d.cfg)
-	info, err := x.conns[1].StatByName("kept")
+	info, err := x.conns[1].StatByName(context.Background(), "kept")
 	if err != nil {
 		t.Fatal(err)
 	}
 	deleted := make(chan error, 1)
-	go func() { deleted <- x.conns[1].Delete(info.ID) }()
+	go func() { deleted <- x.conns[1].Delete(context.Background(), info.ID) }()
 	await.Until(t, "it is deleted here", func() bool { return !x.has(1, info.ID) })
 	w.heal()
 	if err := <-deleted; err != nil {
@@ -210,10 +211,10 @@ func deleteThatWaits(t *testing.T, kind string) {
 	other := dial(t, x.all[1].cfg)
 	w.cutOff(1, 2)
 	deleted := make(chan error, 1)
-	go func() { deleted <- x.conns[1].Delete(id) }()
+	go func() { deleted <- x.conns[1].Delete(context.Background(), id) }()
 	await.Until(t, "it is deleted here", func() bool { return !x.has(1, id) })
 	for range 3 {
-		o, err := other.Put([]byte("other"), client.CreateOptions{})
+		o, err := other.Put(context.Background(), []byte("other"), client.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -247,17 +248,18 @@ func TestDeletedWhileItIsPublished(t *testing.T) {
 	})
 	x.all, x.conns = append(x.all, d), append(x.conns, dial(t, c))
 	join(t, x.all[0].cfg, x.all[0], d)
-	o, err := x.conns[1].Put(noise(16, 1000), client.CreateOptions{Name: "short-lived", Class: object.Named})
+	o, err := x.conns[1].Put(context.Background(), noise(16, 1000), client.CreateOptions{Name: "short-lived",
+		Class: object.Named})
 	if err != nil {
 		t.Fatal(err)
 	}
 	id := o.ID()
 	o.Release()
 	published := make(chan error, 1)
-	go func() { _, err := x.conns[1].Publish(id, "", false); published <- err }()
+	go func() { _, err := x.conns[1].Publish(context.Background(), id, "", false); published <- err }()
 	<-listed
 	x.share()
-	if err := x.conns[0].Delete(id); err != nil {
+	if err := x.conns[0].Delete(context.Background(), id); err != nil {
 		t.Fatal(err)
 	}
 	x.share()

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -62,7 +63,7 @@ func TestScrapeToken(t *testing.T) {
 		t.Fatal("somebody may come before there is a token")
 	}
 	make := func(tenant string) string {
-		text, err := admin.CreateToken(client.TokenOptions{Role: pki.Metrics, Tenant: tenant})
+		text, err := admin.CreateToken(context.Background(), client.TokenOptions{Role: pki.Metrics, Tenant: tenant})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,15 +94,15 @@ func TestScrapeToken(t *testing.T) {
 	if _, err := d.Enroll("", enroll); !errors.Is(err, object.ErrPermission) {
 		t.Errorf("a certificate for a scrape token: %v", err)
 	}
-	_, err = admin.CreateToken(client.TokenOptions{Role: pki.Metrics, Once: true})
+	_, err = admin.CreateToken(context.Background(), client.TokenOptions{Role: pki.Metrics, Once: true})
 	if !errors.Is(err, object.ErrInvalid) {
 		t.Errorf("a scrape token for one use: %v", err)
 	}
-	user, err := admin.CreateToken(client.TokenOptions{Role: pki.User, Life: time.Hour})
+	user, err := admin.CreateToken(context.Background(), client.TokenOptions{Role: pki.User, Life: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := admin.RevokeToken(secret.ID(), false); err != nil {
+	if err := admin.RevokeToken(context.Background(), secret.ID(), false); err != nil {
 		t.Fatal(err)
 	}
 	for what, text := range map[string]string{"revoked": all, "of a user": user, "none": ""} {

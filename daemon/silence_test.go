@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -96,25 +97,26 @@ func TestSilentControlConnectionIsLeft(t *testing.T) {
 	s := newSwallower(t, d.door.Load().RemoteAddr().String())
 	defer s.end()
 	at := s.l.Addr().String()
-	if _, err := client.Login(at, text, ""); err != nil {
+	if _, err := client.Login(context.Background(), at, text, ""); err != nil {
 		t.Fatal(err)
 	}
 	for name, patience := range map[string]time.Duration{"may come back": time.Minute, "may not": 0} {
 		t.Run(name, func(t *testing.T) {
-			conn, err := client.DialServer(at, client.Options{Silence: 400 * time.Millisecond})
+			conn, err := client.DialServer(context.Background(), at, client.Options{Silence: 400 * time.Millisecond})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			if _, _, err := conn.OpenSession("test", []byte(`{"protocol":1}`)); err != nil {
+			if _, _, err := conn.OpenSession(context.Background(), "test", []byte(`{"protocol":1}`)); err != nil {
 				t.Fatal(err)
 			}
-			if granted, err := conn.KeepSession(patience); err != nil || (granted > 0) != (patience > 0) {
+			if granted, err := conn.KeepSession(context.Background(),
+				patience); err != nil || (granted > 0) != (patience > 0) {
 				t.Fatalf("kept for %v: %v", granted, err)
 			}
 			before := s.conns.Load()
 			s.turn.Add(1)
-			_, _, err = conn.WorkerFate(77)
+			_, _, err = conn.WorkerFate(context.Background(), 77)
 			switch {
 			case patience > 0 && (!errors.Is(err, object.ErrNotFound) || s.conns.Load() == before):
 				t.Errorf("a call in a session that may come back: %v, by %d new connections", err,

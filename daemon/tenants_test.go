@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,7 +22,7 @@ import (
 func tenantsAt(t *testing.T, c Config) map[string]inspect.Tenant {
 	t.Helper()
 	found := map[string]inspect.Tenant{}
-	for raw, err := range dial(t, c).EachTenant() {
+	for raw, err := range dial(t, c).EachTenant(context.Background()) {
 		var x inspect.Tenant
 		if err != nil || json.Unmarshal(raw, &x) != nil {
 			t.Fatal(err)
@@ -47,7 +48,7 @@ func TestNamesThatAreNotAnswered(t *testing.T) {
 	change := func(tenant string, m wire.ChangeTenantRequest) {
 		t.Helper()
 		m.Name = tenant
-		if err := dial(t, ca).ChangeTenant(m); err != nil {
+		if err := dial(t, ca).ChangeTenant(context.Background(), m); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -98,7 +99,7 @@ func TestTenantsOfTheCluster(t *testing.T) {
 	change := func(c Config, m wire.ChangeTenantRequest, want error) {
 		t.Helper()
 		m.Name = "lab"
-		if err := dial(t, c).ChangeTenant(m); !errors.Is(err, want) {
+		if err := dial(t, c).ChangeTenant(context.Background(), m); !errors.Is(err, want) {
 			t.Fatalf("%+v: %v, want %v", m, err, want)
 		}
 	}
@@ -124,15 +125,15 @@ func TestTenantsOfTheCluster(t *testing.T) {
 	isAt(ca, "lab")
 
 	putPublished(t, ca, "x")
-	token, err := admin.CreateToken(client.TokenOptions{Role: pki.User, Tenant: "lab"})
+	token, err := admin.CreateToken(context.Background(), client.TokenOptions{Role: pki.User, Tenant: "lab"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	door := b.door.Load().RemoteAddr().String()
-	if _, err := client.Login(door, token, "laptop"); err != nil {
+	if _, err := client.Login(context.Background(), door, token, "laptop"); err != nil {
 		t.Fatal(err)
 	}
-	far, err := client.DialServer(door, client.Options{})
+	far, err := client.DialServer(context.Background(), door, client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,17 +141,18 @@ func TestTenantsOfTheCluster(t *testing.T) {
 	if far.Daemon().Tenant != "lab" {
 		t.Fatalf("a client of the token is %s", far.Daemon().Tenant)
 	}
-	hasX := func(c *client.Conn) error { _, err := c.StatByName("x"); return err }
+	hasX := func(c *client.Conn) error { _, err := c.StatByName(context.Background(), "x"); return err }
 	await.Until(t, "the object is found at b", func() bool { return hasX(far) == nil })
 
 	change(ca, wire.ChangeTenantRequest{Change: wire.TenantDisable}, nil)
 	await.Until(t, "b ends the connection", func() bool {
 		return errors.Is(hasX(far), client.ErrDisconnected) || errors.Is(hasX(far), object.ErrPermission)
 	})
-	if _, err := client.DialServer(door, client.Options{}); !errors.Is(err, object.ErrPermission) {
+	if _, err := client.DialServer(context.Background(), door, client.Options{}); !errors.Is(err,
+		object.ErrPermission) {
 		t.Errorf("while it is disabled: %v", err)
 	}
-	if _, err := client.Login(door, token, "other"); !errors.Is(err, object.ErrPermission) {
+	if _, err := client.Login(context.Background(), door, token, "other"); !errors.Is(err, object.ErrPermission) {
 		t.Errorf("a token while it is disabled: %v", err)
 	}
 	if err := hasX(dial(t, cb)); err != nil {
@@ -161,7 +163,7 @@ func TestTenantsOfTheCluster(t *testing.T) {
 	}
 	change(cb, wire.ChangeTenantRequest{Change: wire.TenantEnable}, nil)
 	await.Until(t, "it is let in again, and has its object", func() bool {
-		c, err := client.DialServer(door, client.Options{})
+		c, err := client.DialServer(context.Background(), door, client.Options{})
 		if err != nil {
 			return false
 		}
@@ -173,7 +175,8 @@ func TestTenantsOfTheCluster(t *testing.T) {
 	change(ca, wire.ChangeTenantRequest{Change: wire.TenantRemove, Anyway: true}, nil)
 	isAt(cb, before)
 	isAt(ca, before)
-	if _, err := client.DialServer(door, client.Options{}); !errors.Is(err, object.ErrPermission) {
+	if _, err := client.DialServer(context.Background(), door, client.Options{}); !errors.Is(err,
+		object.ErrPermission) {
 		t.Errorf("with a certificate of a tenant that was removed: %v", err)
 	}
 }
@@ -186,9 +189,10 @@ func TestQuotasOfTenants(t *testing.T) {
 	tenant := dial(t, ca).Daemon().Tenant
 	quota := func(m wire.ChangeTenantRequest) error {
 		m.Name, m.Change = tenant, wire.TenantQuota
-		return dial(t, ca).ChangeTenant(m)
+		return dial(t, ca).ChangeTenant(context.Background(), m)
 	}
-	if err := dial(t, ca).ChangeTenant(wire.ChangeTenantRequest{Name: tenant, Change: wire.TenantCreate}); err != nil {
+	if err := dial(t, ca).ChangeTenant(context.Background(), wire.ChangeTenantRequest{Name: tenant,
+		Change: wire.TenantCreate}); err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range []wire.ChangeTenantRequest{{}, {Fields: wire.QuotaObjects, Objects: 1},
@@ -209,9 +213,9 @@ func TestQuotasOfTenants(t *testing.T) {
 		t.Helper()
 		conn := dial(t, c)
 		defer conn.Close()
-		w, err := conn.Create(size, client.CreateOptions{})
+		w, err := conn.Create(context.Background(), size, client.CreateOptions{})
 		if err == nil {
-			w.Abort()
+			w.Abort(context.Background())
 			return true
 		}
 		if !errors.Is(err, object.ErrQuota) {
@@ -229,7 +233,7 @@ func TestQuotasOfTenants(t *testing.T) {
 	conn := dial(t, ca)
 	for i := range 2 {
 		name := fmt.Sprint("p", i)
-		_, err := conn.Publish(put(t, ca, name), name, false)
+		_, err := conn.Publish(context.Background(), put(t, ca, name), name, false)
 		if i == 0 && err != nil || i == 1 && !errors.Is(err, object.ErrQuota) {
 			t.Errorf("published object %d: %v", i, err)
 		}
@@ -253,7 +257,7 @@ func TestTenantsComeAndGoWithTheCluster(t *testing.T) {
 		{Change: wire.TenantMap, Kind: uint8(fsm.MemberUser), Member: fmt.Sprint(os.Getuid())},
 		{Change: wire.TenantQuota, Fields: wire.QuotaMemory, Memory: 5 << 20}} {
 		m.Name = "lab"
-		if err := dial(t, ca).ChangeTenant(m); err != nil {
+		if err := dial(t, ca).ChangeTenant(context.Background(), m); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -263,7 +267,7 @@ func TestTenantsComeAndGoWithTheCluster(t *testing.T) {
 	if q := b.quotaOf("lab"); q.MemoryBytes != 5<<20 {
 		t.Errorf("its quota: %+v", q)
 	}
-	if _, err := dial(t, cb).LeaveCluster(false); err != nil {
+	if _, err := dial(t, cb).LeaveCluster(context.Background(), false); err != nil {
 		t.Fatal(err)
 	}
 	await.Until(t, "who connects is itself", func() bool { return dial(t, cb).Daemon().Tenant == own })

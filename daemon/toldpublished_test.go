@@ -51,12 +51,12 @@ func (x *toldPublished) work(ctx context.Context, conn *client.Conn, node int) {
 }
 
 func published(conn *client.Conn, o toldObject) error {
-	made, err := conn.Put(o.content(), client.CreateOptions{})
+	made, err := conn.Put(context.Background(), o.content(), client.CreateOptions{})
 	if err != nil {
 		return err
 	}
 	defer made.Release()
-	_, err = conn.Publish(made.ID(), o.name, false)
+	_, err = conn.Publish(context.Background(), made.ID(), o.name, false)
 	return err
 }
 

@@ -43,7 +43,7 @@ func newCluster(t *testing.T, n int, change func(i int, c *Config)) *clusterOf {
 			change(i, &c)
 		}
 		d := x.ns.start(c)
-		conn, err := client.Dial(c.Socket)
+		conn, err := client.Dial(context.Background(), client.Options{Socket: c.Socket})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,17 +97,17 @@ func (x *clusterOf) put(i int, name string, b []byte, o client.CreateOptions) ob
 	if o.Class == object.Ephemeral {
 		o.Class = object.Named
 	}
-	buf, err := x.conns[i].Create(uint64(len(b)), o)
+	buf, err := x.conns[i].Create(context.Background(), uint64(len(b)), o)
 	if err != nil {
 		x.t.Fatal(err)
 	}
 	copy(buf.Bytes(), b)
-	obj, err := buf.Seal()
+	obj, err := buf.Seal(context.Background())
 	if err != nil {
 		x.t.Fatal(err)
 	}
 	obj.Release()
-	if _, err := x.conns[i].Publish(obj.ID(), "", false); err != nil {
+	if _, err := x.conns[i].Publish(context.Background(), obj.ID(), "", false); err != nil {
 		x.t.Fatal(err)
 	}
 	return obj.ID()
@@ -156,7 +156,7 @@ func TestGetFromAnotherNode(t *testing.T) {
 		name, want := fmt.Sprint("size", size), noise(uint64(size), size)
 		id := x.put(0, name, want, client.CreateOptions{Meta: []byte(`{"size":1}`)})
 		x.share()
-		info, err := x.conns[1].StatByName(name)
+		info, err := x.conns[1].StatByName(context.Background(), name)
 		if err != nil || info.ID != id || info.SizeBytes != uint64(size) || fmt.Sprint(info.Nodes) != "[n0]" {
 			t.Fatalf("stat before: %+v, %v", info, err)
 		}
@@ -169,7 +169,8 @@ func TestGetFromAnotherNode(t *testing.T) {
 			t.Fatalf("%s by id: %v", name, err)
 		}
 		obj.Release()
-		if info, err := x.conns[1].Stat(id); err != nil || !info.Cached || info.Refs != 0 || len(info.Nodes) != 0 {
+		if info, err := x.conns[1].Stat(context.Background(),
+			id); err != nil || !info.Cached || info.Refs != 0 || len(info.Nodes) != 0 {
 			t.Errorf("stat after: %+v, %v", info, err)
 		}
 	}
@@ -188,12 +189,12 @@ func TestGetOverBytesFromAnotherNode(t *testing.T) {
 	want := noise(1, 100_000)
 	for i, get := range []func(id object.ID) error{
 		func(id object.ID) error {
-			_, err := x.conns[1].Checksum(id)
+			_, err := x.conns[1].Checksum(context.Background(), id)
 			return err
 		},
 		func(id object.ID) error {
 			b := make([]byte, 10)
-			if err := x.conns[1].ReadAt(id, b, 5); err != nil || !bytes.Equal(b, want[5:15]) {
+			if err := x.conns[1].ReadAt(context.Background(), id, b, 5); err != nil || !bytes.Equal(b, want[5:15]) {
 				return fmt.Errorf("%x: %v", b, err)
 			}
 			return nil
@@ -262,7 +263,7 @@ func TestGetJoinsATransfer(t *testing.T) {
 		},
 		"bytes": func(c *client.Conn, id object.ID, _ string) ([]byte, error) {
 			b := make([]byte, 4<<20)
-			return b, c.ReadAt(id, b, 0)
+			return b, c.ReadAt(context.Background(), id, b, 0)
 		},
 	} {
 		want := noise(14, 4<<20)
@@ -291,11 +292,11 @@ func TestDeleteWhileItIsBrought(t *testing.T) {
 	go func() { _, err := x.get(1, "large"); got <- err }()
 	await.Until(t, "the object is on its way", func() bool { return x.all[1].store.Status().OpenObjects > 0 })
 	conn := dial(t, x.all[1].cfg)
-	info, err := conn.Stat(id)
+	info, err := conn.Stat(context.Background(), id)
 	if err != nil || info.State != object.Sealed || !slices.Equal(info.Nodes, []string{"n0"}) {
 		t.Errorf("stat while it is on its way: %+v, %v", info, err)
 	}
-	if err := conn.Delete(id); err != nil {
+	if err := conn.Delete(context.Background(), id); err != nil {
 		t.Fatalf("delete while it is on its way: %v", err)
 	}
 	if err := <-got; !errors.Is(err, object.ErrNotFound) {
@@ -345,24 +346,24 @@ func TestCopyMakesWay(t *testing.T) {
 	if _, err := x.get(1, "copy"); err != nil {
 		t.Fatal(err)
 	}
-	buf, err := x.conns[1].Create(24<<20, client.CreateOptions{Own: true})
+	buf, err := x.conns[1].Create(context.Background(), 24<<20, client.CreateOptions{Own: true})
 	if err != nil {
 		t.Fatalf("an object that needs the copy's memory: %v", err)
 	}
-	if info, err := x.conns[1].Stat(id); err != nil || info.Cached || len(info.Nodes) != 1 {
+	if info, err := x.conns[1].Stat(context.Background(), id); err != nil || info.Cached || len(info.Nodes) != 1 {
 		t.Errorf("the copy: %+v, %v", info, err)
 	}
-	if err := buf.Abort(); err != nil {
+	if err := buf.Abort(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := x.get(1, "copy"); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("again: %v", err)
 	}
-	big, err := x.conns[1].Create(28<<20, client.CreateOptions{Own: true})
+	big, err := x.conns[1].Create(context.Background(), 28<<20, client.CreateOptions{Own: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer big.Abort()
+	defer big.Abort(context.Background())
 	if _, err := x.get(1, "copy"); !errors.Is(err, object.ErrFull) || !strings.Contains(err.Error(), "cannot be brought") {
 		t.Errorf("without room: %v", err)
 	}
@@ -379,7 +380,7 @@ func TestUnpublishReachesCopies(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := x.conns[1].Bind(kept, "mine", false); err != nil {
+	if err := x.conns[1].Bind(context.Background(), kept, "mine", false); err != nil {
 		t.Fatal(err)
 	}
 	held, err := x.conns[1].Get(context.Background(), id, 0)
@@ -388,12 +389,12 @@ func TestUnpublishReachesCopies(t *testing.T) {
 	}
 	defer held.Release()
 	for _, name := range []string{"gone", "kept"} {
-		if err := x.conns[0].Unpublish(name); err != nil {
+		if err := x.conns[0].Unpublish(context.Background(), name); err != nil {
 			t.Fatal(err)
 		}
 	}
 	await.Until(t, "the copy is gone", func() bool {
-		_, err := x.conns[1].Stat(id)
+		_, err := x.conns[1].Stat(context.Background(), id)
 		return errors.Is(err, object.ErrNotFound)
 	})
 	if !bytes.Equal(held.Bytes(), noise(5, 1<<20)) {
@@ -412,11 +413,12 @@ func TestOnlyMembersGetObjects(t *testing.T) {
 	a, b := x.all[0], x.all[1]
 	want := noise(7, 10_000)
 	id := x.put(0, "secret", want, client.CreateOptions{})
-	private, err := x.conns[0].Create(10_000, client.CreateOptions{Name: "private", Class: object.Named})
+	private, err := x.conns[0].Create(context.Background(), 10_000, client.CreateOptions{Name: "private",
+		Class: object.Named})
 	if err != nil {
 		t.Fatal(err)
 	}
-	sealed, err := private.Seal()
+	sealed, err := private.Seal(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -452,7 +454,7 @@ func TestOnlyMembersGetObjects(t *testing.T) {
 	}
 	// A client's certificate, with the nodes' protocol.
 	token := newToken(t, x.conns[0], client.TokenOptions{})
-	in, err := client.Login(a.address(), token, "laptop")
+	in, err := client.Login(context.Background(), a.address(), token, "laptop")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,14 +23,21 @@ type Dialed struct {
 	get  message
 	put  message
 	spin time.Duration
+
+	room sync.RWMutex // held for reading in AwaitRoom, so that the descriptor is not given back meanwhile
+	shut bool         // guarded by room
 }
 
-// Dial connects to a daemon's socket. spin is how long a receive looks for its answer before it sleeps. 0, at once, is
-// best on few or busy cores: the kernel then runs client and daemon in turn on one of them, which took 5.3 µs a round
-// trip where spinning took 6.8 (2 cores, loaded); an idle machine of many cores may gain from some µs. A missing daemon
-// is an error that wraps the system's (ENOENT, ECONNREFUSED). A socket under /tmp that belongs to neither root nor this
-// user is ErrPermission: anybody could have put it there. The caller must Close.
-func Dial(path string, spin time.Duration) (*Dialed, error) {
+// connectPause is how long connect(2) waits for room among those who wait for the daemon, until give-up is asked.
+const connectPause = 50 * time.Millisecond
+
+// Dial connects to a daemon's socket. giveUp, which may be nil, ends the wait for a daemon that accepts nobody. spin is
+// how long a receive looks for its answer before it sleeps. 0, at once, is best on few or busy cores: the kernel then
+// runs client and daemon in turn on one of them, which took 5.3 µs a round trip where spinning took 6.8 (2 cores,
+// loaded); an idle machine of many cores may gain from some µs. A missing daemon is an error that wraps the system's
+// (ENOENT, ECONNREFUSED). A socket under /tmp that belongs to neither root nor this user is ErrPermission: anybody
+// could have put it there. The caller must Close.
+func Dial(path string, spin time.Duration, giveUp func() error) (*Dialed, error) {
 	low, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("socket: %w", err)
@@ -41,13 +49,7 @@ func Dial(path string, spin time.Duration) (*Dialed, error) {
 		return nil, fmt.Errorf("duplicate a socket: %w", err)
 	}
 	d := &Dialed{fd: fd, spin: spin}
-	for {
-		err = unix.Connect(fd, &unix.SockaddrUnix{Name: path})
-		if !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	if err == nil || errors.Is(err, unix.EISCONN) {
+	if err = connectUnix(fd, path, giveUp); err == nil {
 		err = checkOwner(fd, path)
 	}
 	if err != nil {
@@ -57,9 +59,34 @@ func Dial(path string, spin time.Duration) (*Dialed, error) {
 	return d, nil
 }
 
+func connectUnix(fd int, path string, giveUp func() error) error {
+	pause, none := unix.NsecToTimeval(int64(connectPause)), unix.Timeval{}
+	if giveUp != nil {
+		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &pause); err != nil {
+			return err
+		}
+	}
+	for {
+		err := unix.Connect(fd, &unix.SockaddrUnix{Name: path})
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN) && giveUp != nil:
+			if err := giveUp(); err != nil {
+				return err
+			}
+		case err != nil && !errors.Is(err, unix.EISCONN):
+			return err
+		case giveUp != nil:
+			return unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &none)
+		default:
+			return nil
+		}
+	}
+}
+
 // DialUnix is Dial for a data connection.
-func DialUnix(path string) (*Socket, error) {
-	d, err := Dial(path, 0)
+func DialUnix(path string, giveUp func() error) (*Socket, error) {
+	d, err := Dial(path, 0, giveUp)
 	if err != nil {
 		return nil, err
 	}
@@ -96,6 +123,57 @@ func (d *Dialed) Send(b []byte) error {
 		b = b[n:]
 	}
 	return nil
+}
+
+// SendNow sends what the socket has room for: it never waits. It has taken n bytes of b. full: there was not room for
+// all, see AwaitRoom. An error leaves the connection unusable.
+func (d *Dialed) SendNow(b []byte) (n int, full bool, err error) {
+	rest, err := sendSome(d.fd, b)
+	return len(b) - len(rest), len(rest) > 0, err
+}
+
+// sendSome sends what the socket has room for, and gives the rest.
+func sendSome(fd int, b []byte) ([]byte, error) {
+	for len(b) > 0 {
+		n, err := sendPlain(fd, b)
+		if errors.Is(err, unix.EAGAIN) {
+			return b, nil
+		}
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return b, err
+		}
+		b = b[n:]
+	}
+	return nil, nil
+}
+
+// AwaitRoom waits until SendNow may send more, the connection has ended, or give-up, which is asked every 50 ms where
+// it is not nil, answers with the error to return. It may be called beside everything.
+func (d *Dialed) AwaitRoom(giveUp func() error) error {
+	d.room.RLock()
+	defer d.room.RUnlock()
+	if d.shut {
+		return nil
+	}
+	return awaitRoom(d.fd, giveUp)
+}
+
+// awaitRoom waits for room in a socket, or its end.
+func awaitRoom(fd int, giveUp func() error) error {
+	for {
+		if giveUp != nil {
+			if err := giveUp(); err != nil {
+				return err
+			}
+		}
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, 50)
+		if n > 0 {
+			return nil
+		}
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
 }
 
 // Receive waits for the next frame: spinning first, then asleep in the kernel, until Shutdown or until give-up, which
@@ -190,8 +268,11 @@ func (d *Dialed) Waiting() bool {
 // time before Close, by anyone.
 func (d *Dialed) Shutdown() { unix.Shutdown(d.fd, unix.SHUT_RDWR) }
 
-// Close gives the socket back. No other call may be under way or follow.
+// Close gives the socket back. No other call may be under way, but for an AwaitRoom after Shutdown, or follow.
 func (d *Dialed) Close() {
+	d.room.Lock()
+	d.shut = true
 	unix.Close(d.fd)
+	d.room.Unlock()
 	d.in.closeFDs()
 }

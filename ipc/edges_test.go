@@ -220,7 +220,7 @@ func TestSocketAsAConn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(listener)
-	if _, err := DialUnix(path); !errors.Is(err, unix.ENOENT) {
+	if _, err := DialUnix(path, nil); !errors.Is(err, unix.ENOENT) {
 		t.Errorf("nobody is there: %v", err)
 	}
 	if err := errors.Join(unix.Bind(listener, &unix.SockaddrUnix{Name: path}), unix.Listen(listener, 1)); err != nil {
@@ -229,7 +229,7 @@ func TestSocketAsAConn(t *testing.T) {
 	if _, err := Accept(listener); !errors.Is(err, unix.EAGAIN) {
 		t.Errorf("nobody came: %v", err)
 	}
-	s, err := DialUnix(path)
+	s, err := DialUnix(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -337,9 +337,9 @@ func nothingIsAllocated(t *testing.T, limit int) {
 
 // child is a process that connects twice, forks another one that keeps the first socket, and dies.
 func child() {
-	d, err := Dial(os.Getenv("IPC_TEST_CHILD"), 0)
+	d, err := Dial(os.Getenv("IPC_TEST_CHILD"), 0, nil)
 	if err == nil {
-		_, err = Dial(os.Getenv("IPC_TEST_CHILD"), 0)
+		_, err = Dial(os.Getenv("IPC_TEST_CHILD"), 0, nil)
 	}
 	if err != nil {
 		fmt.Println(err)
@@ -507,13 +507,13 @@ func TestLookup(t *testing.T) {
 		}
 	}
 	for _, list := range [][]string{{here}, {none, here}, {stale, here}, {here, none}} {
-		d, at, err := lookup(list, 0)
+		d, at, err := lookup(list, 0, nil)
 		if err != nil || at != here {
 			t.Fatalf("%q: %q, %v", list, at, err)
 		}
 		d.Close()
 	}
-	_, _, err := lookup([]string{none, stale}, 0)
+	_, _, err := lookup([]string{none, stale}, 0, nil)
 	var nobody *NoDaemonError
 	if !errors.As(err, &nobody) || !errors.Is(err, unix.ENOENT) || !errors.Is(err, unix.ECONNREFUSED) ||
 		nobody.Denied() || !strings.Contains(nobody.Advice(), "tendril daemon") {

@@ -39,20 +39,25 @@ func socketsOf(getenv func(string) string, uid int) []string {
 func DefaultSocket() string { return Sockets()[0] }
 
 // Lookup connects to the daemon at a socket, or with "" to the first of Sockets where one answers, and says at which.
-// Nobody at any of them is a *NoDaemonError. The caller must Close.
-func Lookup(socket string, spin time.Duration) (*Dialed, string, error) {
+// Nobody at any of them is a *NoDaemonError. giveUp as Dial has it. The caller must Close.
+func Lookup(socket string, spin time.Duration, giveUp func() error) (*Dialed, string, error) {
 	if socket != "" {
-		return lookup([]string{socket}, spin)
+		return lookup([]string{socket}, spin, giveUp)
 	}
-	return lookup(Sockets(), spin)
+	return lookup(Sockets(), spin, giveUp)
 }
 
-func lookup(sockets []string, spin time.Duration) (*Dialed, string, error) {
+func lookup(sockets []string, spin time.Duration, giveUp func() error) (*Dialed, string, error) {
 	none := &NoDaemonError{}
 	for _, at := range sockets {
-		d, err := Dial(at, spin)
+		d, err := Dial(at, spin, giveUp)
 		if err == nil {
 			return d, at, nil
+		}
+		if giveUp != nil {
+			if given := giveUp(); given != nil {
+				return nil, "", fmt.Errorf("connect to %s: %w", at, given)
+			}
 		}
 		none.Tried = append(none.Tried, Try{at, err})
 	}

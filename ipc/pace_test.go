@@ -70,7 +70,7 @@ func TestWhoConnectsWithoutEndWaits(t *testing.T) {
 	if err := errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: path}), unix.Listen(fd, 1)); err != nil {
 		t.Fatal(err)
 	}
-	peer, err := Dial(path, 0)
+	peer, err := Dial(path, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,12 +1,14 @@
 package ipc
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,6 +27,11 @@ type Socket struct {
 	giveUp func() error // asked every 50 ms while a Read waits; who reads sets it
 	closed atomic.Bool
 	heard  atomic.Uint64 // times that something came
+
+	keeping atomic.Bool // Write waits for nothing: rest takes what the socket has no room for
+	sending sync.Mutex  // guards rest
+	rest    []byte
+	room    sync.RWMutex // held for reading in AwaitRoom, so that the descriptor is not given back meanwhile
 }
 
 // NewSocket takes a connected, blocking stream socket over. peer is for display.
@@ -87,6 +94,10 @@ func (s *Socket) poll(events int16) error {
 
 // Write sends all of b.
 func (s *Socket) Write(b []byte) (int, error) {
+	if s.keeping.Load() {
+		_, err := s.sendNow(b)
+		return len(b), err
+	}
 	done := 0
 	for done < len(b) {
 		n, err := sendPlain(s.fd, b[done:])
@@ -105,6 +116,21 @@ func (s *Socket) Write(b []byte) (int, error) {
 	return done, nil
 }
 
+// sendNow takes b over and sends what there is room for; left: something is left.
+func (s *Socket) sendNow(b []byte) (left bool, err error) {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	if len(s.rest) > 0 {
+		if s.rest, err = sendSome(s.fd, s.rest); err != nil || len(s.rest) > 0 {
+			s.rest = append(s.rest, b...)
+			return true, err
+		}
+	}
+	b, err = sendSome(s.fd, b)
+	s.rest = append(s.rest[:0], b...)
+	return len(b) > 0, err
+}
+
 // Shutdown makes every call fail, also one under way.
 func (s *Socket) Shutdown() { unix.Shutdown(s.fd, unix.SHUT_RDWR) }
 
@@ -118,8 +144,11 @@ func (s *Socket) Watch(silence time.Duration) {
 	}
 }
 
-// Close gives the descriptor back. No other call may be under way or follow; a second Close does nothing.
+// Close gives the descriptor back. No other call may be under way, but for a Remote's AwaitRoom after Shutdown, or
+// follow; a second Close does nothing.
 func (s *Socket) Close() error {
+	s.room.Lock()
+	defer s.room.Unlock()
 	if s.closed.Swap(true) {
 		return nil
 	}
@@ -157,10 +186,10 @@ func (address) Network() string { return "tcp" }
 
 func (a address) String() string { return string(a) }
 
-// DialTCP connects to host:port, trying the host's addresses in turn, each for at most limit. The descriptor is
-// close-on-exec, above the standard ones, without Nagle's delay, and hangs up when the peer does not answer for half a
-// minute.
-func DialTCP(hostPort string, limit time.Duration) (*Socket, error) {
+// DialTCP connects to host:port, trying the host's addresses in turn, each for at most limit, until ctx ends. The
+// descriptor is close-on-exec, above the standard ones, without Nagle's delay, and hangs up when the peer does not
+// answer for half a minute.
+func DialTCP(ctx context.Context, hostPort string, limit time.Duration) (*Socket, error) {
 	host, service, err := net.SplitHostPort(hostPort)
 	if err != nil {
 		return nil, fmt.Errorf("%w: server %q: want HOST:PORT: %w", object.ErrInvalid, hostPort, err)
@@ -171,13 +200,13 @@ func DialTCP(hostPort string, limit time.Duration) (*Socket, error) {
 	}
 	ips := []net.IP{net.ParseIP(host)}
 	if ips[0] == nil {
-		if ips, err = net.LookupIP(host); err != nil {
+		if ips, err = net.DefaultResolver.LookupIP(ctx, "ip", host); err != nil {
 			return nil, err
 		}
 	}
 	var faults []error
 	for _, ip := range ips {
-		s, err := dialIP(ip, int(port), limit)
+		s, err := dialIP(ctx, ip, int(port), limit)
 		if err == nil {
 			s.peer = hostPort
 			return s, nil
@@ -187,7 +216,7 @@ func DialTCP(hostPort string, limit time.Duration) (*Socket, error) {
 	return nil, errors.Join(faults...)
 }
 
-func dialIP(ip net.IP, port int, limit time.Duration) (*Socket, error) {
+func dialIP(ctx context.Context, ip net.IP, port int, limit time.Duration) (*Socket, error) {
 	domain, to := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: port, Addr: [16]byte(ip.To16())})
 	if v4 := ip.To4(); v4 != nil {
 		domain, to = unix.AF_INET, &unix.SockaddrInet4{Port: port, Addr: [4]byte(v4)}
@@ -202,7 +231,7 @@ func dialIP(ip net.IP, port int, limit time.Duration) (*Socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := connect(fd, to, limit); err != nil {
+	if err := connect(ctx, fd, to, limit); err != nil {
 		unix.Close(fd)
 		return nil, err
 	}
@@ -210,11 +239,11 @@ func dialIP(ip net.IP, port int, limit time.Duration) (*Socket, error) {
 }
 
 // connect waits for the connection and prepares the socket.
-func connect(fd int, to unix.Sockaddr, limit time.Duration) error {
+func connect(ctx context.Context, fd int, to unix.Sockaddr, limit time.Duration) error {
 	err := unix.Connect(fd, to)
 	if errors.Is(err, unix.EINPROGRESS) || errors.Is(err, unix.EINTR) {
 		waiting := NewSocket(fd, "")
-		waiting.until = time.Now().Add(limit)
+		waiting.until, waiting.giveUp = time.Now().Add(limit), ctx.Err
 		if err = waiting.poll(unix.POLLOUT); err == nil {
 			var code int
 			if code, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR); err == nil && code != 0 {
@@ -292,6 +321,32 @@ func (r *Remote) Send(b []byte) error {
 	_, err := r.conn.Write(b)
 	return err
 }
+
+// SendNow takes all of b and sends what the socket has room for, as Dialed.SendNow does: full says that something is
+// left, which the next SendNow sends, also one of nothing. Send must not be used any more.
+func (r *Remote) SendNow(b []byte) (n int, full bool, err error) {
+	r.socket.keeping.Store(true)
+	if len(b) > 0 {
+		if n, err = r.conn.Write(b); err != nil {
+			return n, false, err
+		}
+	}
+	full, err = r.socket.sendNow(nil)
+	return n, full, err
+}
+
+// AwaitRoom waits until SendNow may send more, as Dialed.AwaitRoom does.
+func (r *Remote) AwaitRoom(giveUp func() error) error {
+	r.socket.room.RLock()
+	defer r.socket.room.RUnlock()
+	if r.socket.closed.Load() {
+		return nil
+	}
+	return awaitRoom(r.socket.fd, giveUp)
+}
+
+// GiveUp makes a wait for bytes ask giveUp every 50 ms, and end with its error; nil ends that. For who reads.
+func (s *Socket) GiveUp(giveUp func() error) { s.giveUp = giveUp }
 
 // Receive waits for the next frame, as Dialed.Receive does.
 func (r *Remote) Receive(giveUp func() error) (Frame, error) {

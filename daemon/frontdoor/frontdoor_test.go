@@ -172,7 +172,7 @@ type peer struct {
 
 func (d *door) dial(t testing.TB) *peer {
 	t.Helper()
-	l, err := ipc.Dial(d.socket, 0)
+	l, err := ipc.Dial(d.socket, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -145,7 +145,7 @@ func openFar(t testing.TB, change ...func(*Options)) *farDoor {
 // knock connects and shows a control preface.
 func (d *farDoor) knock(t testing.TB) *ipc.Socket {
 	t.Helper()
-	s, err := ipc.DialTCP(d.address, 5*time.Second)
+	s, err := ipc.DialTCP(context.Background(), d.address, 5*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -646,7 +646,7 @@ func TestTicketOverTheUnixSocket(t *testing.T) {
 		return err
 	}
 	d.backend.mu.Unlock()
-	s, err := ipc.DialUnix(d.socket)
+	s, err := ipc.DialUnix(d.socket, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

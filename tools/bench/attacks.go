@@ -184,7 +184,7 @@ func startAttacker(ctx context.Context, name, socket string) (*exec.Cmd, error) 
 // meanCost gives the mean time of create, seal and release of a small object: a median would hide a stall.
 func meanCost(socket string) (float64, error) {
 	// a daemon that ends is an error, not waited for
-	conn, err := client.DialOptions(client.Options{Socket: socket, NoReconnect: true})
+	conn, err := client.Dial(context.Background(), client.Options{Socket: socket, NoReconnect: true})
 	if err != nil {
 		return 0, err
 	}
@@ -194,7 +194,7 @@ func meanCost(socket string) (float64, error) {
 		if began.IsZero() && time.Now().After(warm) {
 			n, began = 0, time.Now()
 		}
-		o, err := conn.Put(make([]byte, 64), client.CreateOptions{})
+		o, err := conn.Put(context.Background(), make([]byte, 64), client.CreateOptions{})
 		if err != nil {
 			return 0, err
 		}
@@ -338,7 +338,7 @@ func attackFloods(socket string, begun func()) error {
 
 // putLabelled makes objects whose descriptions are long.
 func putLabelled(socket string) error {
-	conn, err := client.Dial(socket)
+	conn, err := client.Dial(context.Background(), client.Options{Socket: socket})
 	if err != nil {
 		return err
 	}
@@ -347,9 +347,10 @@ func putLabelled(socket string) error {
 		for j := range 16 {
 			labels[fmt.Sprint("label", j)] = strings.Repeat("x", 100)
 		}
-		o, err := conn.Create(0, client.CreateOptions{Name: fmt.Sprint(i), Class: object.Named, Labels: labels})
+		o, err := conn.Create(context.Background(), 0, client.CreateOptions{Name: fmt.Sprint(i), Class: object.Named,
+			Labels: labels})
 		if err == nil {
-			_, err = o.Seal()
+			_, err = o.Seal(context.Background())
 		}
 		if err != nil {
 			return err

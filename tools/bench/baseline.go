@@ -151,14 +151,14 @@ func publish(r *rig) (value, syncs float64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	conn, err := client.Dial(r.socket)
+	conn, err := client.Dial(context.Background(), client.Options{Socket: r.socket})
 	if err != nil {
 		return 0, 0, err
 	}
 	defer conn.Close()
 	var objects [2]*client.Object
 	for i := range objects {
-		if objects[i], err = conn.Put(make([]byte, small), client.CreateOptions{}); err != nil {
+		if objects[i], err = conn.Put(context.Background(), make([]byte, small), client.CreateOptions{}); err != nil {
 			return 0, 0, err
 		}
 		defer objects[i].Release()
@@ -166,7 +166,7 @@ func publish(r *rig) (value, syncs float64, err error) {
 	i := 0
 	value, err = perCall(publishes, func() error {
 		i++
-		_, err := conn.Publish(objects[i%2].ID(), "bench", true)
+		_, err := conn.Publish(context.Background(), objects[i%2].ID(), "bench", true)
 		return err
 	})
 	return value, publishSyncs * one, err

@@ -55,7 +55,7 @@ func clusterBenchmarks(ctx context.Context, r *clusterRig) []benchmark {
 // putAll makes n small objects that nobody publishes yet.
 func putAll(conn *client.Conn, n int) (list []*client.Object, err error) {
 	for range n {
-		o, err := conn.Put([]byte("published"), client.CreateOptions{})
+		o, err := conn.Put(context.Background(), []byte("published"), client.CreateOptions{})
 		if err != nil {
 			return nil, err
 		}
@@ -75,7 +75,7 @@ func publishAll(conn *client.Conn, list []*client.Object) (time.Duration, error)
 	var took []time.Duration
 	for _, o := range list {
 		began := time.Now()
-		if _, err := conn.Publish(o.ID(), "p"+o.ID().String(), false); err != nil {
+		if _, err := conn.Publish(context.Background(), o.ID(), "p"+o.ID().String(), false); err != nil {
 			return 0, err
 		}
 		took = append(took, time.Since(began))
@@ -87,7 +87,7 @@ func publishAll(conn *client.Conn, list []*client.Object) (time.Duration, error)
 // deleteAll takes them out of the cluster again.
 func deleteAll(conn *client.Conn, list []*client.Object) error {
 	for _, o := range list {
-		if err := conn.Delete(o.ID()); err != nil && !errors.Is(err, object.ErrNotFound) {
+		if err := conn.Delete(context.Background(), o.ID()); err != nil && !errors.Is(err, object.ErrNotFound) {
 			return err
 		}
 	}
@@ -223,7 +223,7 @@ func (r *clusterRig) publishMany(ctx context.Context) (float64, float64, error) 
 func (r *clusterRig) publishRate(at *clusterNode, clients, each int) (rate float64, err error) {
 	conns, lists := make([]*client.Conn, clients), make([][]*client.Object, clients)
 	for i := range conns {
-		if conns[i], err = client.Dial(at.path("sock")); err != nil {
+		if conns[i], err = client.Dial(context.Background(), client.Options{Socket: at.path("sock")}); err != nil {
 			return 0, err
 		}
 		defer conns[i].Close()
@@ -256,7 +256,7 @@ func (r *clusterRig) getBig(ctx context.Context, secure bool) (float64, float64,
 	if err != nil {
 		return 0, 0, err
 	}
-	b, err := from.conn.Create(bigObject, client.CreateOptions{})
+	b, err := from.conn.Create(ctx, bigObject, client.CreateOptions{})
 	if err != nil {
 		return 0, 0, err
 	}
@@ -264,13 +264,13 @@ func (r *clusterRig) getBig(ctx context.Context, secure bool) (float64, float64,
 	for i := 0; i < len(data); i += 4096 {
 		data[i] = byte(i >> 12)
 	}
-	o, err := b.Seal()
+	o, err := b.Seal(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
 	defer o.Release()
 	name := "big" + o.ID().String()
-	if _, err := from.conn.Publish(o.ID(), name, false); err != nil {
+	if _, err := from.conn.Publish(ctx, o.ID(), name, false); err != nil {
 		return 0, 0, err
 	}
 	began := time.Now()
@@ -280,7 +280,7 @@ func (r *clusterRig) getBig(ctx context.Context, secure bool) (float64, float64,
 	}
 	took := time.Since(began)
 	got.Release()
-	return bigObject / took.Seconds(), rate, from.conn.Delete(o.ID())
+	return bigObject / took.Seconds(), rate, from.conn.Delete(ctx, o.ID())
 }
 
 // stream sends 1 GiB from one node's network to another's, and gives the rate.
@@ -365,13 +365,13 @@ func publishUntil(stop <-chan struct{}, conn *client.Conn, published func()) {
 			return
 		default:
 		}
-		o, err := conn.Put([]byte("x"), client.CreateOptions{})
+		o, err := conn.Put(context.Background(), []byte("x"), client.CreateOptions{})
 		if err != nil {
 			return
 		}
-		if _, err := conn.Publish(o.ID(), "u"+o.ID().String(), false); err == nil {
+		if _, err := conn.Publish(context.Background(), o.ID(), "u"+o.ID().String(), false); err == nil {
 			published()
-			_ = conn.Delete(o.ID())
+			_ = conn.Delete(context.Background(), o.ID())
 		}
 		o.Release()
 	}
@@ -435,17 +435,17 @@ func (r *clusterRig) repaired(ctx context.Context) (float64, float64, error) {
 	}
 	var ids []object.ID
 	for i := range 64 {
-		b, err := lead.conn.Create(16<<20, client.CreateOptions{})
+		b, err := lead.conn.Create(ctx, 16<<20, client.CreateOptions{})
 		if err != nil {
 			return 0, 0, err
 		}
 		b.Bytes()[0] = byte(i)
-		o, err := b.Seal()
+		o, err := b.Seal(ctx)
 		if err != nil {
 			return 0, 0, err
 		}
 		defer o.Release()
-		if _, err := lead.conn.Publish(o.ID(), fmt.Sprint("repair", i), false); err != nil {
+		if _, err := lead.conn.Publish(ctx, o.ID(), fmt.Sprint("repair", i), false); err != nil {
 			return 0, 0, err
 		}
 		to := client.ReplicateOptions{To: dead.name, Wanted: 2}
@@ -476,7 +476,7 @@ func (r *clusterRig) repaired(ctx context.Context) (float64, float64, error) {
 	}
 	took := time.Since(began)
 	for _, id := range ids {
-		if err := lead.conn.Delete(id); err != nil {
+		if err := lead.conn.Delete(ctx, id); err != nil {
 			return 0, 0, err
 		}
 	}
@@ -510,7 +510,7 @@ func (r *clusterRig) restart(ctx context.Context) (float64, float64, error) {
 }
 
 func publishPart(at *clusterNode, n int) error {
-	conn, err := client.Dial(at.path("sock"))
+	conn, err := client.Dial(context.Background(), client.Options{Socket: at.path("sock")})
 	if err != nil {
 		return err
 	}

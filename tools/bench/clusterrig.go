@@ -85,11 +85,11 @@ func (r *clusterRig) fill(ctx context.Context, n int) error {
 		}
 		r.atEnd(x.kill)
 		if i > 0 {
-			token, err := r.nodes[0].conn.CreateToken(client.TokenOptions{Role: pki.Node, Once: true})
+			token, err := r.nodes[0].conn.CreateToken(ctx, client.TokenOptions{Role: pki.Node, Once: true})
 			if err != nil {
 				return err
 			}
-			if _, err := x.conn.JoinCluster(r.nodes[0].address, token); err != nil {
+			if _, err := x.conn.JoinCluster(ctx, r.nodes[0].address, token); err != nil {
 				return err
 			}
 		}
@@ -195,7 +195,7 @@ func (x *clusterNode) start(ctx context.Context) error {
 	}
 	return x.rig.await(ctx, "node "+x.name+" serves (see "+x.path("log")+")", func() (up bool) {
 		var err error
-		x.conn, err = client.Dial(x.path("sock"))
+		x.conn, err = client.Dial(ctx, client.Options{Socket: x.path("sock")})
 		return err == nil
 	})
 }
@@ -215,7 +215,7 @@ func (x *clusterNode) kill() {
 
 // view is what the node says of the cluster; zero where it does not answer.
 func (x *clusterNode) view() (v clusterView) {
-	if raw, err := x.conn.ClusterStatus(); err == nil {
+	if raw, err := x.conn.ClusterStatus(context.Background()); err == nil {
 		_ = json.Unmarshal(raw, &v)
 	}
 	return v

@@ -89,7 +89,7 @@ func fetch(c *http.Client, path string) ([]byte, error) {
 // manyObjects makes n empty objects, which the connection holds.
 func manyObjects(c *client.Conn, n int) error {
 	for range n {
-		if _, err := c.Put(nil, client.CreateOptions{}); err != nil {
+		if _, err := c.Put(context.Background(), nil, client.CreateOptions{}); err != nil {
 			return err
 		}
 	}
@@ -112,7 +112,7 @@ func slowest(n int, f func() error) (float64, error) {
 
 // pageOfMany turns pages of a list of a million objects, and of a thousand before.
 func pageOfMany(r *rig) (many, few float64, err error) {
-	c, err := client.Dial(r.socket)
+	c, err := client.Dial(context.Background(), client.Options{Socket: r.socket})
 	if err != nil {
 		return 0, 0, err
 	}
@@ -146,7 +146,7 @@ func turnPages(r *rig) (float64, error) {
 }
 
 func scrapeOfMany(r *rig) (float64, error) {
-	c, err := client.Dial(r.socket)
+	c, err := client.Dial(context.Background(), client.Options{Socket: r.socket})
 	if err != nil {
 		return 0, err
 	}
@@ -159,12 +159,12 @@ func scrapeOfMany(r *rig) (float64, error) {
 		return 0, err
 	}
 	for range httpSessions {
-		s, err := client.Dial(r.socket)
+		s, err := client.Dial(context.Background(), client.Options{Socket: r.socket})
 		if err != nil {
 			return 0, err
 		}
 		defer s.Close()
-		if _, _, err := s.OpenSession("bench", options); err != nil {
+		if _, _, err := s.OpenSession(context.Background(), "bench", options); err != nil {
 			return 0, err
 		}
 	}
@@ -206,7 +206,7 @@ func getUnderScrapes(r *rig) (value, reference float64, err error) {
 
 // download gives how fast an object comes over loopback, and as many bytes of a file in memory with sendfile(2).
 func download(r *rig) (value, reference float64, err error) {
-	c, err := client.Dial(r.socket)
+	c, err := client.Dial(context.Background(), client.Options{Socket: r.socket})
 	if err != nil {
 		return 0, 0, err
 	}
@@ -215,12 +215,12 @@ func download(r *rig) (value, reference float64, err error) {
 	for i := range content {
 		content[i] = byte(i >> 12)
 	}
-	o, err := c.Put(content, client.CreateOptions{})
+	o, err := c.Put(context.Background(), content, client.CreateOptions{})
 	if err != nil {
 		return 0, 0, err
 	}
 	defer o.Release()
-	page, err := c.OpenPage()
+	page, err := c.OpenPage(context.Background())
 	if err != nil {
 		return 0, 0, err
 	}
@@ -289,12 +289,12 @@ func slowMemory(r *rig) (float64, error) {
 // memoryWith gives what the daemon's memory grows by with many connections, each of which begins what ask says and
 // reads nothing. c is a client of the daemon's; address and key are its page's.
 func memoryWith(r *rig, ask func(conn net.Conn, c *client.Conn, address, key string) error) (float64, error) {
-	c, err := client.Dial(r.socket)
+	c, err := client.Dial(context.Background(), client.Options{Socket: r.socket})
 	if err != nil {
 		return 0, err
 	}
 	defer c.Close()
-	page, err := c.OpenPage()
+	page, err := c.OpenPage(context.Background())
 	if err != nil {
 		return 0, err
 	}
@@ -340,7 +340,7 @@ func firstPaint(r *rig) (float64, error) {
 		return 0, err
 	}
 	defer b.Close()
-	c, err := client.Dial(r.socket)
+	c, err := client.Dial(context.Background(), client.Options{Socket: r.socket})
 	if err != nil {
 		return 0, err
 	}
@@ -348,7 +348,7 @@ func firstPaint(r *rig) (float64, error) {
 	if err := manyObjects(c, paintObjects); err != nil {
 		return 0, err
 	}
-	address, err := c.OpenPage()
+	address, err := c.OpenPage(context.Background())
 	if err != nil {
 		return 0, err
 	}
@@ -377,7 +377,7 @@ func firstPaint(r *rig) (float64, error) {
 func slowFollowers(r *rig) (float64, error) {
 	return memoryWith(r, func(conn net.Conn, c *client.Conn, address, key string) error {
 		fmt.Fprintf(conn, "GET /v1/events HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n\r\n", address, key)
-		o, err := c.Put(nil, client.CreateOptions{})
+		o, err := c.Put(context.Background(), nil, client.CreateOptions{})
 		if err == nil {
 			o.Release()
 		}

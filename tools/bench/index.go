@@ -53,12 +53,13 @@ func indexBenchmarks(r *rig) (list []benchmark) {
 // indexReader opens the connection that gets through the index, once.
 func (r *rig) indexReader() (_ *client.Conn, err error) {
 	if r.viaIndex == nil {
-		if r.viaIndex, err = client.DialOptions(client.Options{Socket: r.socket, Index: client.IndexOn}); err != nil {
+		if r.viaIndex, err = client.Dial(context.Background(), client.Options{Socket: r.socket,
+			Index: client.IndexOn}); err != nil {
 			return nil, err
 		}
 		r.atEnd(func() { r.viaIndex.Close() })
 	}
-	return r.viaIndex, r.viaIndex.IndexState()
+	return r.viaIndex, r.viaIndex.IndexState(context.Background())
 }
 
 // indexed measures get + release of an object of so many bytes, which another connection made.
@@ -67,16 +68,16 @@ func (r *rig) indexed(bytes uint64) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	writer, err := client.Dial(r.socket)
+	writer, err := client.Dial(context.Background(), client.Options{Socket: r.socket})
 	if err != nil {
 		return 0, err
 	}
 	defer writer.Close()
-	b, err := writer.Create(bytes, client.CreateOptions{})
+	b, err := writer.Create(context.Background(), bytes, client.CreateOptions{})
 	if err != nil {
 		return 0, err
 	}
-	o, err := b.Seal()
+	o, err := b.Seal(context.Background())
 	if err != nil {
 		return 0, err
 	}
@@ -123,13 +124,13 @@ func (r *rig) indexedAmong(n int) (index, inMap float64, err error) {
 }
 
 func (r *rig) makeObjects(n int) error {
-	c, err := client.Dial(r.socket)
+	c, err := client.Dial(context.Background(), client.Options{Socket: r.socket})
 	if err != nil {
 		return err
 	}
 	r.atEnd(func() { c.Close() })
 	for range n {
-		o, err := c.Put(make([]byte, 64), client.CreateOptions{})
+		o, err := c.Put(context.Background(), make([]byte, 64), client.CreateOptions{})
 		if err != nil {
 			return err
 		}

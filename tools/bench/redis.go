@@ -116,7 +116,7 @@ func besideRedis(r *rig, size int, theirs, ours smallCalls) (v, ref float64, err
 			return 0, 0, err
 		}
 	}
-	conn, err := client.Dial(r.socket)
+	conn, err := client.Dial(context.Background(), client.Options{Socket: r.socket})
 	if err != nil {
 		return 0, 0, err
 	}
@@ -134,7 +134,7 @@ func besideRedis(r *rig, size int, theirs, ours smallCalls) (v, ref float64, err
 
 func putSmall(_ *redis, conn *client.Conn, data []byte) (float64, error) {
 	return perCall(calls, func() error {
-		o, err := conn.Put(data, client.CreateOptions{})
+		o, err := conn.Put(context.Background(), data, client.CreateOptions{})
 		if err == nil {
 			o.Release()
 		}
@@ -143,7 +143,7 @@ func putSmall(_ *redis, conn *client.Conn, data []byte) (float64, error) {
 }
 
 func getSmall(_ *redis, conn *client.Conn, data []byte) (float64, error) {
-	o, err := conn.Put(data, client.CreateOptions{Name: "bench-redis"})
+	o, err := conn.Put(context.Background(), data, client.CreateOptions{Name: "bench-redis"})
 	if err != nil {
 		return 0, err
 	}

@@ -53,7 +53,7 @@ func scaleBenchmarks(r *rig) []benchmark {
 
 // idleCost gives what the daemon's resident memory grows by for each of many clients that have said Hello.
 func idleCost(r *rig) (float64, error) {
-	first, err := client.Dial(r.socket)
+	first, err := client.Dial(context.Background(), client.Options{Socket: r.socket})
 	if err != nil {
 		return 0, err
 	}
@@ -70,7 +70,7 @@ func idleCost(r *rig) (float64, error) {
 		}
 	}()
 	for range idleClients {
-		c, err := client.Dial(r.socket)
+		c, err := client.Dial(context.Background(), client.Options{Socket: r.socket})
 		if err != nil {
 			return 0, fmt.Errorf("client %d: %w", len(list)+1, err)
 		}
@@ -103,7 +103,7 @@ func fragmentation(r *rig) (float64, error) {
 	live := make([][]*client.Object, churnWriters)
 	for i := range conns {
 		var err error
-		if conns[i], err = client.Dial(r.socket); err != nil {
+		if conns[i], err = client.Dial(context.Background(), client.Options{Socket: r.socket}); err != nil {
 			return 0, err
 		}
 		defer conns[i].Close()
@@ -119,7 +119,7 @@ func fragmentation(r *rig) (float64, error) {
 		}
 	}
 	time.Sleep(25 * time.Second) // what nobody needs goes back by itself: after 10 s, with the writer's next sweep
-	raw, err := conns[0].Status()
+	raw, err := conns[0].Status(context.Background())
 	if err != nil {
 		return 0, err
 	}
@@ -146,12 +146,12 @@ func churn(c *client.Conn, seed uint64) (live []*client.Object, err error) {
 	random := rand.New(rand.NewPCG(seed, 4))
 	for range churnObjects {
 		size := uint64(math.Exp2(6 + random.Float64()*(math.Log2(churnLargest)-6)))
-		b, err := c.Create(size, client.CreateOptions{})
+		b, err := c.Create(context.Background(), size, client.CreateOptions{})
 		if err != nil {
 			return live, err
 		}
 		b.Bytes()[0] = 1
-		o, err := b.Seal()
+		o, err := b.Seal(context.Background())
 		if err != nil {
 			return live, err
 		}
@@ -169,7 +169,7 @@ func churn(c *client.Conn, seed uint64) (live []*client.Object, err error) {
 // amongObjects gives the time of create, seal, get by name and delete among n objects, and among a thousand, measured
 // before.
 func amongObjects(r *rig, n int) (value, reference float64, err error) {
-	c, err := client.Dial(r.socket)
+	c, err := client.Dial(context.Background(), client.Options{Socket: r.socket})
 	if err != nil {
 		return 0, 0, err
 	}
@@ -177,7 +177,8 @@ func amongObjects(r *rig, n int) (value, reference float64, err error) {
 	have := 0
 	grow := func(to int) error {
 		for ; have < to; have++ {
-			if _, err := c.Put(nil, client.CreateOptions{}); err != nil { // held by the connection until it closes
+			if _, err := c.Put(context.Background(), nil,
+				client.CreateOptions{}); err != nil { // held by the connection until it closes
 				return fmt.Errorf("object %d: %w", have, err)
 			}
 		}
@@ -201,7 +202,7 @@ func lives(c *client.Conn) (float64, error) {
 	best := math.Inf(1)
 	for range 5 {
 		ns, err := perCall(calls, func() error {
-			o, err := c.Put([]byte("x"), client.CreateOptions{Name: "bench", Class: object.Named})
+			o, err := c.Put(context.Background(), []byte("x"), client.CreateOptions{Name: "bench", Class: object.Named})
 			if err != nil {
 				return err
 			}
@@ -211,7 +212,7 @@ func lives(c *client.Conn) (float64, error) {
 				return err
 			}
 			got.Release()
-			return c.DeleteByName("bench")
+			return c.DeleteByName(context.Background(), "bench")
 		})
 		if err != nil {
 			return 0, err

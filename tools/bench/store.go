@@ -154,7 +154,7 @@ func getRelease(r *rig) (_ float64, err error) {
 	}
 	defer writer.Close()
 	defer reader.Close()
-	o, err := writer.Put(make([]byte, shared), client.CreateOptions{})
+	o, err := writer.Put(context.Background(), make([]byte, shared), client.CreateOptions{})
 	if err != nil {
 		return 0, err
 	}
@@ -176,19 +176,19 @@ func getRelease(r *rig) (_ float64, err error) {
 // createSeal makes objects of a size, fills each in its memory, seals it and lets it go.
 func createSeal(size int) func(*rig) (float64, error) {
 	return func(r *rig) (float64, error) {
-		c, err := client.Dial(r.socket)
+		c, err := client.Dial(context.Background(), client.Options{Socket: r.socket})
 		if err != nil {
 			return 0, err
 		}
 		defer c.Close()
 		content := bytes.Repeat([]byte{1}, size)
 		return perCall(calls, func() error {
-			b, err := c.Create(uint64(size), client.CreateOptions{})
+			b, err := c.Create(context.Background(), uint64(size), client.CreateOptions{})
 			if err != nil {
 				return err
 			}
 			copy(b.Bytes(), content)
-			o, err := b.Seal()
+			o, err := b.Seal(context.Background())
 			if err != nil {
 				return err
 			}
@@ -204,7 +204,7 @@ func fillLargest(r *rig) (float64, error) {
 		return 0, err
 	}
 	start := time.Now()
-	o, err := r.filler.Put(r.content, client.CreateOptions{}) // creates, fills, seals
+	o, err := r.filler.Put(context.Background(), r.content, client.CreateOptions{}) // creates, fills, seals
 	if err != nil {
 		return 0, err
 	}
@@ -219,7 +219,7 @@ func (r *rig) fillConn() (err error) {
 	if r.filler != nil {
 		return nil
 	}
-	if r.filler, err = client.Dial(r.socket); err != nil {
+	if r.filler, err = client.Dial(context.Background(), client.Options{Socket: r.socket}); err != nil {
 		return err
 	}
 	r.atEnd(func() { r.filler.Close() })
@@ -231,10 +231,10 @@ func (r *rig) fillConn() (err error) {
 }
 
 func (r *rig) connections() (a, b *client.Conn, err error) {
-	if a, err = client.Dial(r.socket); err != nil {
+	if a, err = client.Dial(context.Background(), client.Options{Socket: r.socket}); err != nil {
 		return nil, nil, err
 	}
-	if b, err = client.Dial(r.socket); err != nil {
+	if b, err = client.Dial(context.Background(), client.Options{Socket: r.socket}); err != nil {
 		a.Close()
 		return nil, nil, err
 	}
@@ -284,12 +284,12 @@ func createAbort(r *rig) (float64, error) {
 	if err := r.makeFakeCUDA(); err != nil {
 		return 0, err
 	}
-	c, err := client.Dial(r.socket)
+	c, err := client.Dial(context.Background(), client.Options{Socket: r.socket})
 	if err != nil {
 		return 0, err
 	}
 	defer c.Close()
-	list, err := c.GPUs()
+	list, err := c.GPUs(context.Background())
 	if err != nil {
 		return 0, err
 	}
@@ -297,10 +297,10 @@ func createAbort(r *rig) (float64, error) {
 		return 0, errors.New("the tests' CUDA driver shows no GPU")
 	}
 	return perCall(calls, func() error {
-		b, err := c.CreateDevice(list[0].UUID, shared, client.CreateOptions{})
+		b, err := c.CreateDevice(context.Background(), list[0].UUID, shared, client.CreateOptions{})
 		if err != nil {
 			return err
 		}
-		return b.Abort()
+		return b.Abort(context.Background())
 	})
 }

@@ -88,21 +88,21 @@ type stream struct {
 }
 
 func openStream(from, to *client.Conn, name string, ahead int) (stream, error) {
-	w, err := from.OpenWriter(name, client.StreamOptions{Ahead: ahead})
+	w, err := from.OpenWriter(context.Background(), name, client.StreamOptions{Ahead: ahead})
 	if err != nil {
 		return stream{}, err
 	}
-	r, err := to.OpenReader(name, client.StreamOptions{Ahead: ahead})
+	r, err := to.OpenReader(context.Background(), name, client.StreamOptions{Ahead: ahead})
 	if err != nil {
-		w.Close()
+		w.Close(context.Background())
 		return stream{}, err
 	}
 	return stream{w, r}, nil
 }
 
 func (s stream) close() {
-	s.w.Close()
-	s.r.Close()
+	s.w.Close(context.Background())
+	s.r.Close(context.Background())
 }
 
 // pass pushes n frames of content and gives the time until the last one is popped.

@@ -39,7 +39,7 @@ func TestHandover(t *testing.T) {
 	var running sync.WaitGroup
 	load := make([]*handoverClient, 4)
 	for i := range load {
-		c, err := client.Dial(n.Socket())
+		c, err := client.Dial(context.Background(), client.Options{Socket: n.Socket()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,7 +136,7 @@ func (l *handoverClient) run(stop chan struct{}) {
 			l.held = l.held[1:]
 		}
 		l.call(func() error {
-			o, err := l.c.Put(bytes.Repeat([]byte{l.seed}, 3000), client.CreateOptions{})
+			o, err := l.c.Put(context.Background(), bytes.Repeat([]byte{l.seed}, 3000), client.CreateOptions{})
 			if err == nil {
 				l.held = append(l.held, o)
 			}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/binary"
 	"os"
 	"testing"
@@ -41,7 +42,7 @@ func TestPublish(t *testing.T) {
 	n := node(t)
 	need(t, "cc", noCC)
 	need(t, "driver", hasDriver())
-	c, err := client.Dial(n.Socket())
+	c, err := client.Dial(context.Background(), client.Options{Socket: n.Socket()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"os"
@@ -68,7 +69,7 @@ func publishedBy(t *testing.T, n *rig.Node, p *program, filled func(inode string
 	}
 	filled(inode)
 	p.want("published 7", "publish")
-	c, err := client.Dial(n.Socket())
+	c, err := client.Dial(context.Background(), client.Options{Socket: n.Socket()})
 	if err != nil {
 		t.Fatal(err)
 	}

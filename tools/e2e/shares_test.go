@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -56,7 +57,7 @@ func take(what, socket string) error {
 func takeConnections(socket string) error {
 	var all []*client.Conn // kept
 	for {
-		c, err := client.DialOptions(client.Options{Socket: socket, NoReconnect: true})
+		c, err := client.Dial(context.Background(), client.Options{Socket: socket, NoReconnect: true})
 		if err != nil {
 			fmt.Printf("refused after %d: %v\n", len(all), err)
 			return nil
@@ -75,13 +76,14 @@ func takeDisk(socket string) error {
 	fault := make(chan error)
 	for range diskTakers {
 		go func() {
-			c, err := client.Dial(socket)
+			c, err := client.Dial(context.Background(), client.Options{Socket: socket})
 			for err == nil {
 				var o *client.Object
-				if o, err = c.Put(make([]byte, takenBytes), client.CreateOptions{Class: stored.Persisted}); err == nil {
+				if o, err = c.Put(context.Background(), make([]byte, takenBytes),
+					client.CreateOptions{Class: stored.Persisted}); err == nil {
 					id := o.ID()
 					o.Release()
-					err = c.Delete(id)
+					err = c.Delete(context.Background(), id)
 					fmt.Println("persisted")
 				}
 			}
@@ -253,13 +255,13 @@ func TestAUserLeavesOthersConnections(t *testing.T) {
 	}
 	got := 0
 	for range 640 / 64 { // which is what few are
-		c, err := client.DialOptions(client.Options{Socket: n.Socket(), NoReconnect: true})
+		c, err := client.Dial(context.Background(), client.Options{Socket: n.Socket(), NoReconnect: true})
 		if err != nil {
 			t.Errorf("another user has %d connections: %v", got, err)
 			break
 		}
 		defer c.Close()
-		if o, err := c.Put([]byte("x"), client.CreateOptions{}); err != nil {
+		if o, err := c.Put(context.Background(), []byte("x"), client.CreateOptions{}); err != nil {
 			t.Error(err)
 		} else {
 			o.Release()
@@ -275,7 +277,7 @@ func TestAUserLeavesOthersConnections(t *testing.T) {
 func TestAUserLeavesOthersTheDisk(t *testing.T) {
 	t.Parallel()
 	n := node(t, "TENDRIL_CAPACITY=1GiB", "TENDRIL_SPILL=1GiB")
-	c, err := client.Dial(n.Socket())
+	c, err := client.Dial(context.Background(), client.Options{Socket: n.Socket()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +286,8 @@ func TestAUserLeavesOthersTheDisk(t *testing.T) {
 	const writes = 20
 	before, began := taker.lines.Load(), time.Now()
 	for i := range writes {
-		o, err := c.Put([]byte("modest"), client.CreateOptions{Name: fmt.Sprint(i), Class: stored.Persisted})
+		o, err := c.Put(context.Background(), []byte("modest"), client.CreateOptions{Name: fmt.Sprint(i),
+			Class: stored.Persisted})
 		if err != nil {
 			t.Fatal(err)
 		}

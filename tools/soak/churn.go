@@ -139,7 +139,7 @@ func (c *churn) round(ctx context.Context, long time.Duration) error {
 	if first != nil {
 		return first
 	}
-	conn, err := client.Dial(c.n.Socket())
+	conn, err := client.Dial(ctx, client.Options{Socket: c.n.Socket()})
 	if err != nil {
 		return err
 	}

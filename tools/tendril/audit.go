@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -34,12 +35,12 @@ func (c *cli) auditVerb() *cobra.Command {
 		if cmd.Flags().Changed("since") && since <= 0 {
 			return usagef("--since %v: want how long ago, such as 24h", since)
 		}
-		return c.asking(func(conn *client.Conn, _ []string) error {
+		return c.asking(func(ctx context.Context, conn *client.Conn, _ []string) error {
 			q := client.AuditQuery{Tenant: tenant}
 			if since > 0 {
 				q.Since = time.Now().Add(-since)
 			}
-			return c.showAudit(conn, q, follow)
+			return c.showAudit(ctx, conn, q, follow)
 		})(cmd, args)
 	}
 	cmd.Flags().DurationVar(&since, "since", 0, "only events of the last `DURATION`, such as 24h")
@@ -48,10 +49,10 @@ func (c *cli) auditVerb() *cobra.Command {
 	return c.jsonFlag(cmd)
 }
 
-func (c *cli) showAudit(conn *client.Conn, q client.AuditQuery, follow bool) error {
+func (c *cli) showAudit(ctx context.Context, conn *client.Conn, q client.AuditQuery, follow bool) error {
 	said, none := false, true
 	for {
-		raw, err := conn.Audit(q)
+		raw, err := conn.Audit(ctx, q)
 		if err != nil {
 			return err
 		}

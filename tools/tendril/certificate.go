@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"iter"
 	"strings"
@@ -26,8 +27,8 @@ func (c *cli) certificateVerb() *cobra.Command {
 	return cmd
 }
 
-func certificatesOf(conn *client.Conn) iter.Seq2[inspect.Certificate, error] {
-	return decoded[inspect.Certificate](conn.EachCertificate(), "certificates")
+func certificatesOf(ctx context.Context, conn *client.Conn) iter.Seq2[inspect.Certificate, error] {
+	return decoded[inspect.Certificate](conn.EachCertificate(ctx), "certificates")
 }
 
 func (c *cli) certificateListVerb() *cobra.Command {
@@ -36,8 +37,8 @@ func (c *cli) certificateListVerb() *cobra.Command {
 		Short:   "List the certificates, by serial number",
 		Example: "  tendril certificate ls --json",
 		Args:    cobra.NoArgs,
-		RunE: c.asking(func(conn *client.Conn, _ []string) error {
-			return printListing(c, certificatesOf(conn), "No certificates.",
+		RunE: c.asking(func(ctx context.Context, conn *client.Conn, _ []string) error {
+			return printListing(c, certificatesOf(ctx, conn), "No certificates.",
 				"SERIAL | NAME | ROLE? | STATE | EXPIRES | TENANT? | TOKEN?? | NODE??",
 				func(x inspect.Certificate) []string {
 					return []string{x.Serial, plain(x.Name), x.Role, x.State, x.Expires.Local().Format(time.DateTime),
@@ -61,8 +62,8 @@ func (c *cli) certificateRevokeVerb() *cobra.Command {
 			"  tendril certificate revoke --tenant lab --reason \"left the group\"\n" +
 			"  tendril certificate revoke --node gpu3             # what its programs have (tendril run --nodes)",
 		Args: cobra.MaximumNArgs(1),
-		ValidArgsFunction: c.completing(func(conn *client.Conn, typed string) (list []string) {
-			for x, err := range certificatesOf(conn) {
+		ValidArgsFunction: c.completing(func(ctx context.Context, conn *client.Conn, typed string) (list []string) {
+			for x, err := range certificatesOf(ctx, conn) {
 				if err != nil || len(list) == mostCompleted {
 					break
 				}
@@ -72,21 +73,21 @@ func (c *cli) certificateRevokeVerb() *cobra.Command {
 			}
 			return list
 		}),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 && which == (client.CertificateChoice{}) {
 				return usagef("want a serial number, --tenant or --node")
 			}
-			conn, err := c.dial()
+			conn, err := c.dial(cmd.Context())
 			if err != nil {
 				return err
 			}
 			defer conn.Close()
 			if len(args) > 0 {
-				if which.Serial, err = serialMeant(conn, args[0]); err != nil {
+				if which.Serial, err = serialMeant(cmd.Context(), conn, args[0]); err != nil {
 					return hinted{err, "See which there are with: tendril certificate ls"}
 				}
 			}
-			revoked, err := conn.RevokeCertificates(which, reason)
+			revoked, err := conn.RevokeCertificates(cmd.Context(), which, reason)
 			if err != nil {
 				return hinted{err, "See which there are with: tendril certificate ls"}
 			}
@@ -104,7 +105,7 @@ func (c *cli) certificateRevokeVerb() *cobra.Command {
 }
 
 // serialMeant is the serial number that a person has written, or the beginning of it.
-func serialMeant(conn *client.Conn, written string) (object.ID, error) {
+func serialMeant(ctx context.Context, conn *client.Conn, written string) (object.ID, error) {
 	id, err := object.ParseID(written)
 	if err == nil {
 		return id, nil
@@ -113,7 +114,7 @@ func serialMeant(conn *client.Conn, written string) (object.ID, error) {
 		return id, usagef("%q: want a serial number, or %d digits or more of its beginning", written, leastShortID)
 	}
 	ids := func(yield func(object.ID, error) bool) {
-		for x, err := range certificatesOf(conn) {
+		for x, err := range certificatesOf(ctx, conn) {
 			var id object.ID
 			if err == nil {
 				id, err = object.ParseID(x.Serial)

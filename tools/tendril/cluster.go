@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -45,7 +46,7 @@ func (c *cli) clusterJoinVerb() *cobra.Command {
 			"and the daemon's own user may do this.",
 		Example: "  tendril cluster join gpubox:7433\n  tendril cluster join gpubox < token.txt",
 		Args:    cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if token == "" {
 				token = os.Getenv("TENDRIL_TOKEN")
 			}
@@ -55,20 +56,20 @@ func (c *cli) clusterJoinVerb() *cobra.Command {
 					return err
 				}
 			}
-			return c.joinCluster(args[0], token)
+			return c.joinCluster(cmd.Context(), args[0], token)
 		},
 	}
 	cmd.Flags().StringVar(&token, "token", "", "the token")
 	return c.jsonFlag(cmd)
 }
 
-func (c *cli) joinCluster(address, token string) error {
-	conn, err := c.dial()
+func (c *cli) joinCluster(ctx context.Context, address, token string) error {
+	conn, err := c.dial(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	raw, err := conn.JoinCluster(address, token)
+	raw, err := conn.JoinCluster(ctx, address, token)
 	if err != nil {
 		return err
 	}
@@ -105,8 +106,8 @@ func (c *cli) clusterStatusVerb() *cobra.Command {
 		Short:   "Show the cluster's nodes and who leads it",
 		Example: "  tendril cluster status --json",
 		Args:    cobra.NoArgs,
-		RunE: c.asking(func(conn *client.Conn, _ []string) error {
-			raw, err := conn.ClusterStatus()
+		RunE: c.asking(func(ctx context.Context, conn *client.Conn, _ []string) error {
+			raw, err := conn.ClusterStatus(ctx)
 			if err != nil {
 				return err
 			}

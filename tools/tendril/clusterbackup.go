@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,7 +35,7 @@ func (c *cli) clusterBackupVerb() *cobra.Command {
 			"and the passphrase can let anybody into the cluster. Only root and the daemon's own user may do this.",
 		Example: "  tendril cluster backup cluster-2026-11-24.age",
 		Args:    cobra.ExactArgs(1),
-		RunE: c.asking(func(conn *client.Conn, args []string) error {
+		RunE: c.asking(func(ctx context.Context, conn *client.Conn, args []string) error {
 			if _, err := os.Lstat(args[0]); err == nil {
 				return fmt.Errorf("%w: file %s", object.ErrExists, args[0])
 			}
@@ -42,7 +43,7 @@ func (c *cli) clusterBackupVerb() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			raw, err := conn.BackupCluster()
+			raw, err := conn.BackupCluster(ctx)
 			if err != nil {
 				return err
 			}

@@ -31,7 +31,7 @@ func (c *cli) clusterLeaveVerb() *cobra.Command {
 		Args:    cobra.NoArgs,
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return c.asking(func(conn *client.Conn, _ []string) error {
+		return c.asking(func(ctx context.Context, conn *client.Conn, _ []string) error {
 			return c.leaveCluster(cmd.Context(), conn, anyway)
 		})(cmd, args)
 	}
@@ -47,7 +47,7 @@ func (c *cli) leaveCluster(ctx context.Context, conn *client.Conn, anyway bool) 
 	var p progress
 	begun, done := false, uint64(0)
 	for {
-		raw, err := conn.LeaveCluster(anyway)
+		raw, err := conn.LeaveCluster(ctx, anyway)
 		if err != nil {
 			return err
 		}
@@ -131,8 +131,8 @@ func (c *cli) clusterRemoveVerb() *cobra.Command {
 		Example: "  tendril cluster remove oldbox\n  tendril cluster remove oldbox --anyway --json",
 		Args:    cobra.ExactArgs(1),
 	}
-	cmd.RunE = c.asking(func(conn *client.Conn, args []string) error {
-		raw, err := conn.RemoveNode(args[0], anyway)
+	cmd.RunE = c.asking(func(ctx context.Context, conn *client.Conn, args []string) error {
+		raw, err := conn.RemoveNode(ctx, args[0], anyway)
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -26,8 +27,8 @@ func (c *cli) clusterRecoverVerb() *cobra.Command {
 		Example: "  tendril cluster recover          # what would be lost\n  tendril cluster recover --yes",
 		Args:    cobra.NoArgs,
 	}
-	cmd.RunE = c.asking(func(conn *client.Conn, _ []string) error {
-		raw, err := conn.RecoverCluster(do)
+	cmd.RunE = c.asking(func(ctx context.Context, conn *client.Conn, _ []string) error {
+		raw, err := conn.RecoverCluster(ctx, do)
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,11 +29,11 @@ func (c *cli) clusterRotateVerb() *cobra.Command {
 			"  tendril cluster rotate --finish",
 		Args: cobra.NoArgs,
 	}
-	cmd.RunE = c.asking(func(conn *client.Conn, _ []string) error {
+	cmd.RunE = c.asking(func(ctx context.Context, conn *client.Conn, _ []string) error {
 		if anyway && !finish {
 			return usageError{errors.New("--anyway goes with --finish")}
 		}
-		raw, err := conn.RotateAuthority(finish, anyway)
+		raw, err := conn.RotateAuthority(ctx, finish, anyway)
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"slices"
@@ -19,15 +20,16 @@ const mostCompleted = 200
 
 // completing is what a shell asks that completes with what a daemon has: nothing where none answers. Nothing else may
 // be said then.
-func (c *cli) completing(offer func(conn *client.Conn, typed string) []string) cobra.CompletionFunc {
-	return func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+func (c *cli) completing(offer func(ctx context.Context, conn *client.Conn,
+	typed string) []string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 		c.quietBuild = true
-		conn, err := c.dial()
+		conn, err := c.dial(cmd.Context())
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		defer conn.Close()
-		return offer(conn, typed), cobra.ShellCompDirectiveNoFileComp
+		return offer(cmd.Context(), conn, typed), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
@@ -92,8 +94,8 @@ func offerFor(cmd *cobra.Command, flag string, offer cobra.CompletionFunc) {
 }
 
 // objectsToComplete are the names of objects that begin as what is typed.
-func objectsToComplete(conn *client.Conn, typed string) (list []string) {
-	for info, err := range conn.Objects(client.Query{Prefix: typed}) {
+func objectsToComplete(ctx context.Context, conn *client.Conn, typed string) (list []string) {
+	for info, err := range conn.Objects(ctx, client.Query{Prefix: typed}) {
 		if err != nil || len(list) == mostCompleted {
 			break
 		}
@@ -104,8 +106,8 @@ func objectsToComplete(conn *client.Conn, typed string) (list []string) {
 	return list
 }
 
-func streamsToComplete(conn *client.Conn, typed string) (list []string) {
-	for s, err := range conn.EachStream(typed) {
+func streamsToComplete(ctx context.Context, conn *client.Conn, typed string) (list []string) {
+	for s, err := range conn.EachStream(ctx, typed) {
 		if err != nil || len(list) == mostCompleted {
 			break
 		}
@@ -117,8 +119,8 @@ func streamsToComplete(conn *client.Conn, typed string) (list []string) {
 }
 
 // devicesToComplete are the devices' numbers, and their types.
-func devicesToComplete(conn *client.Conn, _ string) (list []string) {
-	snap, err := devicesOf(conn)
+func devicesToComplete(ctx context.Context, conn *client.Conn, _ string) (list []string) {
+	snap, err := devicesOf(ctx, conn)
 	if err != nil {
 		return nil
 	}
@@ -150,8 +152,8 @@ func (c *cli) membersToComplete(cmd *cobra.Command, args []string, typed string)
 func (c *cli) principalsToComplete(cmd *cobra.Command, args []string, typed string) ([]string,
 	cobra.ShellCompDirective) {
 	if revoke, _ := cmd.Flags().GetBool("revoke"); revoke && len(args) == 1 { // the flag is there
-		return c.completing(func(conn *client.Conn, typed string) []string {
-			info, err := lookup(conn, args[0])
+		return c.completing(func(ctx context.Context, conn *client.Conn, typed string) []string {
+			info, err := lookup(ctx, conn, args[0])
 			if err != nil {
 				return nil
 			}
@@ -204,8 +206,8 @@ func accounts(path string) (list []account) {
 }
 
 // tenantsToComplete are the tenants of tokens, and of clients by their names.
-func tenantsToComplete(conn *client.Conn, typed string) (list []string) {
-	for x, err := range tokensOf(conn) {
+func tenantsToComplete(ctx context.Context, conn *client.Conn, typed string) (list []string) {
+	for x, err := range tokensOf(ctx, conn) {
 		if err != nil || len(list) >= mostCompleted {
 			break
 		}
@@ -223,8 +225,8 @@ func tenantsToComplete(conn *client.Conn, typed string) (list []string) {
 }
 
 // nodesToComplete are the names of the cluster's nodes.
-func nodesToComplete(conn *client.Conn, typed string) (list []string) {
-	raw, err := conn.ClusterStatus()
+func nodesToComplete(ctx context.Context, conn *client.Conn, typed string) (list []string) {
+	raw, err := conn.ClusterStatus(ctx)
 	var s daemon.ClusterInfo
 	if err != nil || json.Unmarshal(raw, &s) != nil {
 		return nil
@@ -238,8 +240,8 @@ func nodesToComplete(conn *client.Conn, typed string) (list []string) {
 }
 
 // peersToComplete are the addresses of peers.
-func peersToComplete(conn *client.Conn, typed string) (list []string) {
-	s, err := peersOf(conn)
+func peersToComplete(ctx context.Context, conn *client.Conn, typed string) (list []string) {
+	s, err := peersOf(ctx, conn)
 	if err != nil {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -22,12 +23,12 @@ func (c *cli) composeVerb() *cobra.Command {
 		Example: "  tendril compose sample image=photo.jpg mask=photo.mask --meta '{\"split\":\"train\"}'\n  tendril compose set a=sample b=0123456789abcdef0123456789abcdef --persist",
 		GroupID: "store",
 		Args:    cobra.MinimumNArgs(2),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			opts.Name, opts.Class, opts.Meta = args[0], object.Named, []byte(meta)
 			if persist {
 				opts.Class = object.Persisted
 			}
-			return c.compose(args[1:], opts)
+			return c.compose(cmd.Context(), args[1:], opts)
 		},
 	}
 	cmd.Flags().StringVar(&meta, "meta", "", "metadata, such as JSON")
@@ -36,8 +37,8 @@ func (c *cli) composeVerb() *cobra.Command {
 	return c.jsonFlag(cmd)
 }
 
-func (c *cli) compose(parts []string, opts client.CreateOptions) error {
-	conn, err := c.dial()
+func (c *cli) compose(ctx context.Context, parts []string, opts client.CreateOptions) error {
+	conn, err := c.dial(ctx)
 	if err != nil {
 		return err
 	}
@@ -48,19 +49,19 @@ func (c *cli) compose(parts []string, opts client.CreateOptions) error {
 		if !ok {
 			return usagef("%q: want PART=OBJECT", p)
 		}
-		info, err := lookup(conn, what)
+		info, err := lookup(ctx, conn, what)
 		if err != nil {
 			return fmt.Errorf("part %s: %w", name, err)
 		}
 		members[i] = object.Member{Name: name, ID: info.ID}
 	}
-	obj, err := conn.Compose(members, opts)
+	obj, err := conn.Compose(ctx, members, opts)
 	if err != nil {
 		return fmt.Errorf("compose %s: %w", opts.Name, err)
 	}
 	defer obj.Release()
 	if c.json {
-		info, err := obj.Info()
+		info, err := obj.Info(ctx)
 		if err != nil {
 			return err
 		}
@@ -71,16 +72,16 @@ func (c *cli) compose(parts []string, opts client.CreateOptions) error {
 }
 
 // printTree shows what a composite has, indented.
-func (c *cli) printTree(conn *client.Conn, members []object.Member, indent string) error {
+func (c *cli) printTree(ctx context.Context, conn *client.Conn, members []object.Member, indent string) error {
 	for _, m := range members {
-		info, err := conn.Stat(m.ID)
+		info, err := conn.Stat(ctx, m.ID)
 		if err != nil {
 			fmt.Fprintf(c.term.out, "%s%s  %s  (%v)\n", indent, plain(m.Name), m.ID, err)
 			continue
 		}
 		fmt.Fprintf(c.term.out, "%s%s  %s  %s  %s\n", indent, plain(m.Name), m.ID, size(info.SizeBytes),
 			orDash(plain(info.Name)))
-		if err := c.printTree(conn, info.Members, indent+"  "); err != nil {
+		if err := c.printTree(ctx, conn, info.Members, indent+"  "); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,10 +20,10 @@ import (
 )
 
 // dial connects to the daemon. The caller closes the connection.
-func (c *cli) dial() (*client.Conn, error) { return c.dialFor("") }
+func (c *cli) dial(ctx context.Context) (*client.Conn, error) { return c.dialFor(ctx, "") }
 
 // dialFor is dial for a program that the daemon shows as who asks; "" is this command.
-func (c *cli) dialFor(program string) (*client.Conn, error) {
+func (c *cli) dialFor(ctx context.Context, program string) (*client.Conn, error) {
 	servers, err := c.serverList()
 	switch {
 	case err != nil:
@@ -30,9 +31,9 @@ func (c *cli) dialFor(program string) (*client.Conn, error) {
 	case len(servers) > 1:
 		return nil, usagef("several servers (%s): this verb asks one", strings.Join(servers, ", "))
 	case len(servers) == 1:
-		return c.met(dialServer(servers[0], program))
+		return c.met(dialServer(ctx, servers[0], program))
 	}
-	return c.met(dialSocket(c.socket, program))
+	return c.met(dialSocket(ctx, c.socket, program))
 }
 
 // met says once a command that a daemon is of another build.
@@ -51,8 +52,8 @@ func (c *cli) met(conn *client.Conn, err error) (*client.Conn, error) {
 }
 
 // dialSocket connects to the daemon of this machine at a socket, "" for where one answers.
-func dialSocket(socket, program string) (*client.Conn, error) {
-	conn, err := client.DialOptions(client.Options{Socket: socket, Program: program})
+func dialSocket(ctx context.Context, socket, program string) (*client.Conn, error) {
+	conn, err := client.Dial(ctx, client.Options{Socket: socket, Program: program})
 	var none *ipc.NoDaemonError
 	var ended *client.EndedError
 	switch {
@@ -65,25 +66,26 @@ func dialSocket(socket, program string) (*client.Conn, error) {
 }
 
 // asking is what a verb runs that asks one daemon: ask with a connection to it, and with the verb's arguments.
-func (c *cli) asking(ask func(conn *client.Conn, args []string) error) func(*cobra.Command, []string) error {
-	return func(_ *cobra.Command, args []string) error {
-		conn, err := c.dial()
+func (c *cli) asking(ask func(ctx context.Context, conn *client.Conn,
+	args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		conn, err := c.dial(cmd.Context())
 		if err != nil {
 			return err
 		}
 		defer conn.Close()
-		return ask(conn, args)
+		return ask(cmd.Context(), conn, args)
 	}
 }
 
-func dialServer(server, program string) (*client.Conn, error) {
+func dialServer(ctx context.Context, server, program string) (*client.Conn, error) {
 	switch {
 	case server == settings.LocalServer:
-		return dialSocket("", program)
+		return dialSocket(ctx, "", program)
 	case filepath.IsAbs(server):
-		return dialSocket(server, program)
+		return dialSocket(ctx, server, program)
 	}
-	conn, err := client.DialServer(server, client.Options{Program: program})
+	conn, err := client.DialServer(ctx, server, client.Options{Program: program})
 	if err != nil {
 		return nil, serverError{server, err}
 	}
@@ -91,8 +93,8 @@ func dialServer(server, program string) (*client.Conn, error) {
 }
 
 // devicesOf asks for every device of the node.
-func devicesOf(conn *client.Conn) (*clwire.Snapshot, error) {
-	raw, err := conn.Devices()
+func devicesOf(ctx context.Context, conn *client.Conn) (*clwire.Snapshot, error) {
+	raw, err := conn.Devices(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -108,12 +110,12 @@ const idMark = "id:"
 
 // lookup finds an object by what a person wrote: 32 hexadecimal digits are an ID, and a name when no object has that
 // ID; fewer are a name, and when there is none the beginning of an ID. After idMark they are no name.
-func lookup(conn *client.Conn, what string) (object.Info, error) {
+func lookup(ctx context.Context, conn *client.Conn, what string) (object.Info, error) {
 	digits, marked := strings.CutPrefix(what, idMark)
 	if id, err := object.ParseID(digits); err == nil {
-		info, err := conn.Stat(id)
+		info, err := conn.Stat(ctx, id)
 		if errors.Is(err, object.ErrNotFound) && !marked {
-			if named, second := conn.StatByName(what); second == nil {
+			if named, second := conn.StatByName(ctx, what); second == nil {
 				return named, nil
 			}
 		}
@@ -125,20 +127,20 @@ func lookup(conn *client.Conn, what string) (object.Info, error) {
 	}
 	info, err := object.Info{}, fmt.Errorf("%w: no object's ID begins with %s", object.ErrNotFound, digits)
 	if !marked {
-		info, err = conn.StatByName(what)
+		info, err = conn.StatByName(ctx, what)
 	}
 	if !errors.Is(err, object.ErrNotFound) || !isShortID(digits) {
 		return info, err
 	}
-	id, err := longID(digits, objectIDs(conn), err)
+	id, err := longID(digits, objectIDs(ctx, conn), err)
 	if err != nil {
 		return info, err
 	}
-	return conn.Stat(id)
+	return conn.Stat(ctx, id)
 }
 
 // idOrName is lookup where the object may lie on other nodes alone, which a name is left to.
-func idOrName(conn *client.Conn, what string) (object.ID, string, error) {
+func idOrName(ctx context.Context, conn *client.Conn, what string) (object.ID, string, error) {
 	digits, marked := strings.CutPrefix(what, idMark)
 	if id, err := object.ParseID(digits); err == nil {
 		return id, "", nil
@@ -146,7 +148,7 @@ func idOrName(conn *client.Conn, what string) (object.ID, string, error) {
 	if !marked && !isShortID(what) {
 		return object.ID{}, what, nil
 	}
-	info, err := lookup(conn, what)
+	info, err := lookup(ctx, conn, what)
 	if err != nil && !marked {
 		return object.ID{}, what, nil
 	}
@@ -182,9 +184,9 @@ func longID(digits string, ids iter.Seq2[object.ID, error], none error) (found o
 }
 
 // objectIDs are those of this tenant's objects.
-func objectIDs(conn *client.Conn) iter.Seq2[object.ID, error] {
+func objectIDs(ctx context.Context, conn *client.Conn) iter.Seq2[object.ID, error] {
 	return func(yield func(object.ID, error) bool) {
-		for info, err := range conn.Objects(client.Query{All: true}) {
+		for info, err := range conn.Objects(ctx, client.Query{All: true}) {
 			if !yield(info.ID, err) {
 				return
 			}
@@ -193,14 +195,14 @@ func objectIDs(conn *client.Conn) iter.Seq2[object.ID, error] {
 }
 
 // tokensOf lists the tokens.
-func tokensOf(conn *client.Conn) iter.Seq2[inspect.Token, error] {
-	return decoded[inspect.Token](conn.EachToken(), "tokens")
+func tokensOf(ctx context.Context, conn *client.Conn) iter.Seq2[inspect.Token, error] {
+	return decoded[inspect.Token](conn.EachToken(ctx), "tokens")
 }
 
 // tokenIDs are the tokens'.
-func tokenIDs(conn *client.Conn) iter.Seq2[object.ID, error] {
+func tokenIDs(ctx context.Context, conn *client.Conn) iter.Seq2[object.ID, error] {
 	return func(yield func(object.ID, error) bool) {
-		for x, err := range tokensOf(conn) {
+		for x, err := range tokensOf(ctx, conn) {
 			var id object.ID
 			if err == nil {
 				id, err = object.ParseID(x.ID)

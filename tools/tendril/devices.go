@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"strconv"
@@ -38,15 +39,15 @@ func (c *cli) devicesVerb() *cobra.Command {
 		Example: "  tendril devices\n  tendril devices --nodes         # what tendril run --nodes shows to a program\n  tendril devices --json",
 		GroupID: "opencl",
 		Args:    cobra.NoArgs,
-		RunE: c.asking(func(conn *client.Conn, _ []string) error {
-			snap, err := devicesOf(conn)
+		RunE: c.asking(func(ctx context.Context, conn *client.Conn, _ []string) error {
+			snap, err := devicesOf(ctx, conn)
 			if err != nil {
 				return err
 			}
 			list := describeDevices(snap)
-			hidden := c.sayHidden(conn)
+			hidden := c.sayHidden(ctx, conn)
 			if nodes {
-				if list, err = c.devicesEverywhere(conn, list); err != nil {
+				if list, err = c.devicesEverywhere(ctx, conn, list); err != nil {
 					return err
 				}
 			}
@@ -68,8 +69,8 @@ func (c *cli) devicesVerb() *cobra.Command {
 }
 
 // devicesEverywhere adds the devices of the other nodes of a daemon's cluster to its own.
-func (c *cli) devicesEverywhere(conn *client.Conn, list []deviceInfo) ([]deviceInfo, error) {
-	status, err := nodeStatus(conn)
+func (c *cli) devicesEverywhere(ctx context.Context, conn *client.Conn, list []deviceInfo) ([]deviceInfo, error) {
+	status, err := nodeStatus(ctx, conn)
 	if err != nil {
 		return nil, err
 	}
@@ -80,15 +81,15 @@ func (c *cli) devicesEverywhere(conn *client.Conn, list []deviceInfo) ([]deviceI
 		return found
 	}
 	list = named(status.Node.Name, list)
-	err = c.othersDevices(conn, func(n client.ClusterNode, other *clwire.Snapshot) {
+	err = c.othersDevices(ctx, conn, func(n client.ClusterNode, other *clwire.Snapshot) {
 		list = append(list, named(n.Name, describeDevices(other))...)
 	})
 	return list, err
 }
 
 // sayHidden says which devices the node has and does not offer; any: there are some.
-func (c *cli) sayHidden(conn *client.Conn) (any bool) {
-	status, err := nodeStatus(conn)
+func (c *cli) sayHidden(ctx context.Context, conn *client.Conn) (any bool) {
+	status, err := nodeStatus(ctx, conn)
 	if err != nil {
 		return false // a daemon of another release
 	}

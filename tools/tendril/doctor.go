@@ -92,7 +92,7 @@ func (c *cli) doctorVerb() *cobra.Command {
 			d := &doctor{c: c, found: []finding{}}
 			c.quietBuild = true // a line of its own says it
 			if len(servers) == 0 {
-				d.checkHere()
+				d.checkHere(cmd.Context())
 			}
 			for _, s := range servers {
 				d.checkServer(cmd.Context(), s)
@@ -127,11 +127,11 @@ func (d *doctor) report() error {
 }
 
 // checkHere looks at this machine.
-func (d *doctor) checkHere() {
+func (d *doctor) checkHere(ctx context.Context) {
 	d.checkKernel()
 	d.checkLimits()
 	d.checkLibrary()
-	d.checkDaemon()
+	d.checkDaemon(ctx)
 	d.checkClock()
 	d.checkCertificates()
 }
@@ -189,8 +189,8 @@ func (d *doctor) checkLibrary() {
 }
 
 // checkDaemon looks at the daemon, at what it says of itself, and at its devices.
-func (d *doctor) checkDaemon() {
-	conn, err := d.c.dial()
+func (d *doctor) checkDaemon(ctx context.Context) {
+	conn, err := d.c.dial(ctx)
 	if err != nil {
 		_, do := classify(err)
 		d.note("daemon", faulty, do, "%v", err)
@@ -202,7 +202,7 @@ func (d *doctor) checkDaemon() {
 		"Use the daemon and the command of the same build: restart the daemon after an upgrade (tendril daemon --takeover).",
 		"at %s, version %s, pid %d, you are tenant %s; this command is version %s", conn.Socket(), about.Version,
 		about.PID, about.Tenant, version)
-	status, err := nodeStatus(conn)
+	status, err := nodeStatus(ctx, conn)
 	if err != nil {
 		d.note("status", faulty, "", "%v", err)
 		return
@@ -211,7 +211,7 @@ func (d *doctor) checkDaemon() {
 	d.checkStore(status)
 	d.checkDrivers(status)
 	d.checkDevices(conn.Socket())
-	d.checkGPUs(conn)
+	d.checkGPUs(ctx, conn)
 	for _, x := range fallbackRows(status) {
 		d.note("done without", notable, "", "%s: %s", x[0], x[1])
 	}
@@ -304,7 +304,7 @@ func (d *doctor) checkServer(ctx context.Context, server string) {
 		return
 	}
 	done := d.c.doing(server + ": TLS and login")
-	conn, err := dialServer(server, "")
+	conn, err := dialServer(ctx, server, "")
 	done()
 	if err != nil {
 		_, do := classify(err)
@@ -316,7 +316,7 @@ func (d *doctor) checkServer(ctx context.Context, server string) {
 	d.note(server+": login", good, "", "TLS and certificate are good; you are tenant %s", about.Tenant)
 	d.note(server+": version", okIf(about.Version == version, notable), "Install the same release on both machines.",
 		"%s there, %s here", about.Version, version)
-	d.note(server+": round trip", good, "", "%.2f ms", roundTrip(conn).Seconds()*1000)
+	d.note(server+": round trip", good, "", "%.2f ms", roundTrip(ctx, conn).Seconds()*1000)
 	d.checkBandwidth(ctx, server, conn)
 }
 
@@ -370,16 +370,16 @@ func (d *doctor) checkBandwidth(ctx context.Context, server string, conn *client
 func bandwidth(ctx context.Context, conn *client.Conn) (there, back uint64, err error) {
 	rate := func(began time.Time) uint64 { return uint64(bandwidthBytes / max(time.Since(began).Seconds(), 1e-9)) }
 	began := time.Now()
-	up, err := conn.NewUpload(bandwidthBytes, client.CreateOptions{})
+	up, err := conn.NewUpload(ctx, bandwidthBytes, client.CreateOptions{})
 	if err != nil {
 		return 0, 0, err
 	}
 	_, err = up.Write(make([]byte, bandwidthBytes))
 	if err == nil {
-		err = up.Seal()
+		err = up.Seal(ctx)
 	}
 	if err != nil {
-		return 0, 0, errors.Join(err, up.Abort())
+		return 0, 0, errors.Join(err, up.Abort(ctx))
 	}
 	defer up.Release() // the object goes with it
 	there, began = rate(began), time.Now()

@@ -41,8 +41,8 @@ type gpuRow struct {
 }
 
 // checkGPUs tries every way to the memory of every GPU that objects may lie in, and measures each.
-func (d *doctor) checkGPUs(conn *client.Conn) {
-	list, err := conn.GPUs()
+func (d *doctor) checkGPUs(ctx context.Context, conn *client.Conn) {
+	list, err := conn.GPUs(ctx)
 	switch {
 	case errors.Is(err, object.ErrUnsupported):
 		d.note("memory of GPUs", good, "", "not used: %v", err)
@@ -56,7 +56,7 @@ func (d *doctor) checkGPUs(conn *client.Conn) {
 			"no GPU is offered")
 		return
 	}
-	driver := d.gpuDriver(conn)
+	driver := d.gpuDriver(ctx, conn)
 	rows := [][]string{}
 	for i, g := range list {
 		name := fmt.Sprintf("cuda:%d %s", g.Index, g.Name)
@@ -75,7 +75,7 @@ func (d *doctor) checkGPUs(conn *client.Conn) {
 		if i+1 < len(list) {
 			next = list[i+1].UUID
 		}
-		ways := gpuWays(conn, driver, g.UUID, next)
+		ways := gpuWays(ctx, conn, driver, g.UUID, next)
 		done()
 		for _, x := range ways {
 			x.gpu = name
@@ -89,8 +89,8 @@ func (d *doctor) checkGPUs(conn *client.Conn) {
 }
 
 // gpuDriver names the driver that the daemon's keeper has.
-func (d *doctor) gpuDriver(conn *client.Conn) string {
-	if s, err := nodeStatus(conn); err == nil && s.Keeper != nil && s.Keeper.Driver != "" {
+func (d *doctor) gpuDriver(ctx context.Context, conn *client.Conn) string {
+	if s, err := nodeStatus(ctx, conn); err == nil && s.Keeper != nil && s.Keeper.Driver != "" {
 		return s.Keeper.Driver
 	}
 	return defaultCUDADriver
@@ -146,9 +146,9 @@ const (
 )
 
 // gpuWays tries each way to the memory of a GPU; other is another GPU, or zero.
-func gpuWays(conn *client.Conn, driver string, gpu, other object.Device) (rows []gpuRow) {
+func gpuWays(ctx context.Context, conn *client.Conn, driver string, gpu, other object.Device) (rows []gpuRow) {
 	began := time.Now()
-	buf, err := conn.CreateDevice(gpu, gpuBytes, client.CreateOptions{})
+	buf, err := conn.CreateDevice(ctx, gpu, gpuBytes, client.CreateOptions{})
 	rows = append(rows, gpuRow{way: "make an object", took: time.Since(began), err: err, do: doKeeper})
 	if errors.Is(err, object.ErrQuota) || errors.Is(err, object.ErrFull) {
 		_, rows[0].do = classify(err)
@@ -157,22 +157,22 @@ func gpuWays(conn *client.Conn, driver string, gpu, other object.Device) (rows [
 	if err != nil {
 		return rows
 	}
-	defer buf.Abort()
+	defer buf.Abort(ctx)
 	found, err := importGPU(driver, &buf.Memory, "--write", gpuCanary)
 	rows = append(rows, gpuRow{way: "another process imports it, and writes", took: time.Duration(found.ImportNS), err: err,
 		do: doChild})
 	if err != nil {
 		return rows
 	}
-	obj, err := buf.Seal()
+	obj, err := buf.Seal(ctx)
 	if err != nil {
 		return append(rows, gpuRow{way: "seal it", err: err, do: doKeeper})
 	}
 	defer obj.Release()
 	rows = append(rows, readGPU(conn, driver, obj.ID()), openCLGPU(conn, gpu, obj.ID()))
-	rows = append(rows, copyGPU(conn, gpu, obj.ID())...)
+	rows = append(rows, copyGPU(ctx, conn, gpu, obj.ID())...)
 	if !other.IsZero() {
-		rows = append(rows, copyAcross(conn, other, obj.ID()))
+		rows = append(rows, copyAcross(ctx, conn, other, obj.ID()))
 	}
 	return rows
 }
@@ -196,48 +196,48 @@ func readGPU(conn *client.Conn, driver string, id object.ID) gpuRow {
 
 // copyGPU has the keeper copy the object to host memory and back, until it goes at its best: the first copy of a
 // segment pins nothing, the second pins it.
-func copyGPU(conn *client.Conn, gpu object.Device, id object.ID) []gpuRow {
+func copyGPU(ctx context.Context, conn *client.Conn, gpu object.Device, id object.ID) []gpuRow {
 	out := gpuRow{way: "the keeper copies it to host memory", bytes: gpuBytes, do: doKeeper}
 	in := gpuRow{way: "the keeper copies host memory to it", bytes: gpuBytes, do: doKeeper}
-	stage, err := conn.Create(gpuBytes, client.CreateOptions{Own: true})
+	stage, err := conn.Create(ctx, gpuBytes, client.CreateOptions{Own: true})
 	if err != nil {
 		_, out.do = classify(err)
 		out.missing = "there is no host memory for it: " + err.Error()
 		return []gpuRow{out}
 	}
-	out.took, out.err = thirdTime(func() error { return conn.CopyObject(stage.ID(), 0, id, "", 0, gpuBytes) })
+	out.took, out.err = thirdTime(func() error { return conn.CopyObject(ctx, stage.ID(), 0, id, "", 0, gpuBytes) })
 	if out.err == nil && !bytes.HasPrefix(stage.Bytes(), []byte(gpuCanary)) {
 		out.err = fmt.Errorf("it returned %q, but %q was written", stage.Bytes()[:len(gpuCanary)], gpuCanary)
 	}
 	if out.err != nil {
-		return []gpuRow{out, {way: in.way, err: errors.Join(errors.New("not tried"), stage.Abort()), do: doKeeper}}
+		return []gpuRow{out, {way: in.way, err: errors.Join(errors.New("not tried"), stage.Abort(ctx)), do: doKeeper}}
 	}
-	from, err := stage.Seal()
+	from, err := stage.Seal(ctx)
 	if err != nil {
 		in.err = err
 		return []gpuRow{out, in}
 	}
 	defer from.Release()
-	back, err := conn.CreateDevice(gpu, gpuBytes, client.CreateOptions{})
+	back, err := conn.CreateDevice(ctx, gpu, gpuBytes, client.CreateOptions{})
 	if err != nil {
 		in.err = err
 		return []gpuRow{out, in}
 	}
-	defer back.Abort()
-	in.took, in.err = thirdTime(func() error { return conn.CopyObject(back.ID(), 0, from.ID(), "", 0, gpuBytes) })
+	defer back.Abort(ctx)
+	in.took, in.err = thirdTime(func() error { return conn.CopyObject(ctx, back.ID(), 0, from.ID(), "", 0, gpuBytes) })
 	return []gpuRow{out, in}
 }
 
 // copyAcross has the keeper copy the object to another GPU.
-func copyAcross(conn *client.Conn, other object.Device, id object.ID) gpuRow {
+func copyAcross(ctx context.Context, conn *client.Conn, other object.Device, id object.ID) gpuRow {
 	row := gpuRow{way: "the keeper copies it to GPU " + other.String(), bytes: gpuBytes, do: doKeeper}
-	buf, err := conn.CreateDevice(other, gpuBytes, client.CreateOptions{})
+	buf, err := conn.CreateDevice(ctx, other, gpuBytes, client.CreateOptions{})
 	if err != nil {
 		row.err = err
 		return row
 	}
-	defer buf.Abort()
-	row.took, row.err = thirdTime(func() error { return conn.CopyObject(buf.ID(), 0, id, "", 0, gpuBytes) })
+	defer buf.Abort(ctx)
+	row.took, row.err = thirdTime(func() error { return conn.CopyObject(ctx, buf.ID(), 0, id, "", 0, gpuBytes) })
 	return row
 }
 

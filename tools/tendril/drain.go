@@ -27,7 +27,7 @@ func (c *cli) drainVerb() *cobra.Command {
 		Args:    cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return c.asking(func(conn *client.Conn, args []string) error {
+		return c.asking(func(ctx context.Context, conn *client.Conn, args []string) error {
 			return c.drain(cmd.Context(), conn, append(args, "")[0])
 		})(cmd, args)
 	}
@@ -58,7 +58,7 @@ type drainLeft struct {
 
 // drain moves what the caller has published there. node "" is the daemon's.
 func (c *cli) drain(ctx context.Context, conn *client.Conn, node string) error {
-	raw, err := conn.ClusterStatus()
+	raw, err := conn.ClusterStatus(ctx)
 	if err != nil {
 		return err
 	}
@@ -85,8 +85,9 @@ func (c *cli) drain(ctx context.Context, conn *client.Conn, node string) error {
 }
 
 // publishedAt lists what the caller has published at a node.
-func publishedAt(conn *client.Conn, node string) (list []daemon.PublishedStatus, bytes uint64, err error) {
-	for o, err := range decoded[daemon.PublishedStatus](conn.EachPublished(""), "published objects") {
+func publishedAt(ctx context.Context, conn *client.Conn, node string) (list []daemon.PublishedStatus, bytes uint64,
+	err error) {
+	for o, err := range decoded[daemon.PublishedStatus](conn.EachPublished(ctx, ""), "published objects") {
 		if err != nil {
 			return nil, 0, err
 		}
@@ -102,7 +103,7 @@ func publishedAt(conn *client.Conn, node string) (list []daemon.PublishedStatus,
 // What counts is what the node has then. The error has why, of each object that it still has.
 func (c *cli) drainAll(ctx context.Context, conn *client.Conn, node string) (drainStatus, error) {
 	s := drainStatus{Node: node, Left: []drainLeft{}}
-	there, total, err := publishedAt(conn, node)
+	there, total, err := publishedAt(ctx, conn, node)
 	if err != nil {
 		return s, err
 	}
@@ -122,7 +123,7 @@ func (c *cli) drainAll(ctx context.Context, conn *client.Conn, node string) (dra
 			sizes += o.SizeBytes
 			p.add(int(o.SizeBytes))
 		}
-		if there, total, err = publishedAt(conn, node); err != nil {
+		if there, total, err = publishedAt(ctx, conn, node); err != nil {
 			return s, err
 		}
 		if len(fresh) == 0 {

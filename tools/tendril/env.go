@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -84,8 +85,8 @@ func (c *cli) envVerb() *cobra.Command {
 		Example: envExample,
 		GroupID: "opencl",
 		Args:    cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			vars, err := c.environment(o)
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			vars, err := c.environment(cmd.Context(), o)
 			if err != nil {
 				return err
 			}
@@ -117,7 +118,7 @@ func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''
 // environment checks that a program can be served as o says, and returns the variables that make it so. Every loader is
 // served: ocl-icd reads OCL_ICD_VENDORS (a directory) and OPENCL_VENDOR_PATH, the Khronos loader OCL_ICD_VENDORS and
 // OCL_ICD_FILENAMES, and counts a library that is named twice once.
-func (c *cli) environment(o launchOptions) (map[string]string, error) {
+func (c *cli) environment(ctx context.Context, o launchOptions) (map[string]string, error) {
 	if len(o.publish) > object.MaxNameBytes {
 		return nil, usagef("--publish: a name of %d bytes: at most %d", len(o.publish), object.MaxNameBytes)
 	}
@@ -158,7 +159,7 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 		return nil, err
 	}
 	o.nodes = o.nodes || os.Getenv("TENDRIL_NODES") == "1"
-	snap, sockets, err := c.snapshotOf(servers, o.nodes)
+	snap, sockets, err := c.snapshotOf(ctx, servers, o.nodes)
 	if err != nil {
 		return nil, err
 	}
@@ -228,13 +229,13 @@ func (c *cli) environment(o launchOptions) (map[string]string, error) {
 
 // snapshotOf asks each node that the program will use (the local one where no server is named) what it has, and says
 // where it was found. nodes: the devices of the other nodes of their clusters count, too.
-func (c *cli) snapshotOf(servers []string, nodes bool) (*clwire.Snapshot, []string, error) {
-	dials := []func() (*client.Conn, error){c.dial}
+func (c *cli) snapshotOf(ctx context.Context, servers []string, nodes bool) (*clwire.Snapshot, []string, error) {
+	dials := []func() (*client.Conn, error){func() (*client.Conn, error) { return c.dial(ctx) }}
 	if len(servers) > 0 {
 		dials = nil
 	}
 	for _, s := range servers {
-		dials = append(dials, func() (*client.Conn, error) { return c.met(dialServer(s, "")) })
+		dials = append(dials, func() (*client.Conn, error) { return c.met(dialServer(ctx, s, "")) })
 	}
 	var all clwire.Snapshot
 	var sockets []string
@@ -243,9 +244,9 @@ func (c *cli) snapshotOf(servers []string, nodes bool) (*clwire.Snapshot, []stri
 		if err != nil {
 			return nil, nil, err
 		}
-		snap, err := devicesOf(conn)
+		snap, err := devicesOf(ctx, conn)
 		if nodes && err == nil {
-			err = c.othersDevices(conn, func(_ client.ClusterNode, other *clwire.Snapshot) {
+			err = c.othersDevices(ctx, conn, func(_ client.ClusterNode, other *clwire.Snapshot) {
 				snap.Platforms = append(snap.Platforms, other.Platforms...)
 			})
 		}
@@ -264,8 +265,9 @@ func (c *cli) snapshotOf(servers []string, nodes bool) (*clwire.Snapshot, []stri
 
 // othersDevices calls f with the devices of each other node of a daemon's cluster. A node that cannot be asked is told
 // of, and left out.
-func (c *cli) othersDevices(conn *client.Conn, f func(client.ClusterNode, *clwire.Snapshot)) error {
-	access, err := conn.Access()
+func (c *cli) othersDevices(ctx context.Context, conn *client.Conn, f func(client.ClusterNode,
+	*clwire.Snapshot)) error {
+	access, err := conn.Access(ctx)
 	if err != nil {
 		return err
 	}
@@ -273,9 +275,9 @@ func (c *cli) othersDevices(conn *client.Conn, f func(client.ClusterNode, *clwir
 	var asked sync.WaitGroup
 	for i, n := range access.Nodes {
 		asked.Go(func() {
-			other, err := access.DialNode(n, client.Options{})
+			other, err := access.DialNode(ctx, n, client.Options{})
 			if err == nil {
-				snaps[i], err = devicesOf(other)
+				snaps[i], err = devicesOf(ctx, other)
 				other.Close()
 			}
 			errs[i] = err

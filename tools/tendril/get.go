@@ -85,7 +85,7 @@ type source struct {
 }
 
 func (c *cli) get(ctx context.Context, what, out string, part part, wait time.Duration) error {
-	conn, err := c.dial()
+	conn, err := c.dial(ctx)
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (c *cli) get(ctx context.Context, what, out string, part part, wait time.Du
 	if conn.Remote() {
 		open = openThere
 	}
-	id, name, err := idOrName(conn, what)
+	id, name, err := idOrName(ctx, conn, what)
 	if err != nil {
 		return fmt.Errorf("get %s: %w", what, err)
 	}

@@ -13,24 +13,26 @@ import (
 // Objects in the memory of GPUs: this program has no CUDA, so the daemon's keeper copies.
 
 // onGPU makes a store that puts what it gets into the memory of a GPU, by way of an object in host memory.
-func onGPU(gpu object.Device) func(*client.Conn, content, client.CreateOptions) (object.ID, func(), error) {
-	return func(conn *client.Conn, what content, opts client.CreateOptions) (id object.ID, release func(), err error) {
-		host, releaseHost, err := storeHere(conn, what, client.CreateOptions{Own: true})
+func onGPU(gpu object.Device) func(context.Context, *client.Conn, content, client.CreateOptions) (object.ID, func(),
+	error) {
+	return func(ctx context.Context, conn *client.Conn, what content, opts client.CreateOptions) (id object.ID,
+		release func(), err error) {
+		host, releaseHost, err := storeHere(ctx, conn, what, client.CreateOptions{Own: true})
 		if err != nil {
 			return id, nil, err
 		}
 		defer releaseHost()
 		opts.Own = false
-		buf, err := conn.CreateDevice(gpu, what.size, opts)
+		buf, err := conn.CreateDevice(ctx, gpu, what.size, opts)
 		if err != nil {
 			return id, nil, err
 		}
-		if err := conn.CopyObject(buf.ID(), 0, host, "", 0, what.size); err != nil {
-			return id, nil, errors.Join(err, buf.Abort())
+		if err := conn.CopyObject(ctx, buf.ID(), 0, host, "", 0, what.size); err != nil {
+			return id, nil, errors.Join(err, buf.Abort(ctx))
 		}
-		obj, err := buf.Seal()
+		obj, err := buf.Seal(ctx)
 		if err != nil {
-			return id, nil, errors.Join(err, buf.Abort())
+			return id, nil, errors.Join(err, buf.Abort(ctx))
 		}
 		return obj.ID(), obj.Release, nil
 	}
@@ -45,22 +47,25 @@ func openOnGPU(ctx context.Context, conn *client.Conn, id object.ID, name string
 	if err != nil {
 		return source{}, err
 	}
-	return source{obj.Size(), func(w io.Writer, off, n uint64) error { return copyStaged(conn, w, obj.ID(), off, n) },
+	return source{obj.Size(), func(w io.Writer, off, n uint64) error {
+		return copyStaged(ctx, conn, w, obj.ID(), off,
+			n)
+	},
 		obj.Release}, nil
 }
 
-func copyStaged(conn *client.Conn, w io.Writer, id object.ID, off, n uint64) (err error) {
+func copyStaged(ctx context.Context, conn *client.Conn, w io.Writer, id object.ID, off, n uint64) (err error) {
 	if n == 0 {
 		return nil
 	}
-	stage, err := conn.Create(min(n, stageBytes), client.CreateOptions{Own: true})
+	stage, err := conn.Create(ctx, min(n, stageBytes), client.CreateOptions{Own: true})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, stage.Abort()) }()
+	defer func() { err = errors.Join(err, stage.Abort(ctx)) }()
 	for n > 0 {
 		step := min(n, stageBytes)
-		if err := conn.CopyObject(stage.ID(), 0, id, "", off, step); err != nil {
+		if err := conn.CopyObject(ctx, stage.ID(), 0, id, "", off, step); err != nil {
 			return err
 		}
 		if err := copySteps(w, stage.Bytes()[:step]); err != nil {

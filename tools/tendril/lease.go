@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -52,7 +53,9 @@ func (c *cli) leaseVerb() *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error { return c.lease(count, device, wait, nodes, args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.lease(cmd.Context(), count, device, wait, nodes, args)
+		},
 	}
 	cmd.Flags().SetInterspersed(false) // what follows PROGRAM is PROGRAM's
 	cmd.Flags().StringVarP(&count, "count", "n", "1", "a number of devices, all (that match), or node (all of one node)")
@@ -68,7 +71,7 @@ func waitFlag(cmd *cobra.Command, wait *string) {
 	cmd.Flags().Lookup("wait").NoOptDefVal = "block"
 }
 
-func (c *cli) lease(count, device, wait string, nodes bool, args []string) error {
+func (c *cli) lease(ctx context.Context, count, device, wait string, nodes bool, args []string) error {
 	program, err := runnable(args[0])
 	if err != nil {
 		return err
@@ -85,13 +88,13 @@ func (c *cli) lease(count, device, wait string, nodes bool, args []string) error
 	if _, err := devices.ParseSelector(device); err != nil {
 		return usageError{fmt.Errorf("--device: %w", err)}
 	}
-	conn, err := c.dialFor(filepath.Base(program))
+	conn, err := c.dialFor(ctx, filepath.Base(program))
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	snap, err := lease.Open(func(options []byte) ([]byte, error) {
-		_, raw, err := conn.OpenSession(version, options)
+		_, raw, err := conn.OpenSession(ctx, version, options)
 		return raw, err
 	}, clwire.SessionOptions{Protocol: clwire.Version, Selector: device, Lease: want}, settings.LeaseWait(patience),
 		c.say)
@@ -102,7 +105,7 @@ func (c *cli) lease(count, device, wait string, nodes bool, args []string) error
 		return err
 	}
 	over, done := make(chan struct{}), make(chan struct{})
-	go c.leaseOver(func() error { _, _, err := conn.WorkerFate(0); return err }, over, done)
+	go c.leaseOver(ctx, func() error { _, _, err := conn.WorkerFate(ctx, 0); return err }, over, done)
 	ended, err := runChild(program, args, mergeEnv(os.Environ(), leaseEnv(snap)), over,
 		func(os.Signal) bool { return false })
 	close(done) // before the connection is closed
@@ -117,7 +120,7 @@ const leaseLook = time.Second
 
 // leaseOver closes over when the lease has ended, and its session with it: its time was over, somebody ended it, or the
 // daemon is gone. ask asks for worker 0. Once done is closed the program has ended, and nothing is said any more.
-func (c *cli) leaseOver(ask func() error, over chan<- struct{}, done <-chan struct{}) {
+func (c *cli) leaseOver(ctx context.Context, ask func() error, over chan<- struct{}, done <-chan struct{}) {
 	for {
 		err := ask()
 		select {
@@ -126,7 +129,7 @@ func (c *cli) leaseOver(ask func() error, over chan<- struct{}, done <-chan stru
 		default:
 		}
 		if leaseEnded(err) {
-			c.say("tendril: the lease has ended, and the program was told to end: " + c.whyLeaseEnded(err))
+			c.say("tendril: the lease has ended, and the program was told to end: " + c.whyLeaseEnded(ctx, err))
 			close(over)
 			return
 		}
@@ -139,11 +142,11 @@ func (c *cli) leaseOver(ask func() error, over chan<- struct{}, done <-chan stru
 }
 
 // whyLeaseEnded says why a lease has ended: a daemon ends a session by closing its connection, and answers others.
-func (c *cli) whyLeaseEnded(err error) string {
+func (c *cli) whyLeaseEnded(ctx context.Context, err error) string {
 	if !errors.Is(err, client.ErrDisconnected) {
 		return plain(fmt.Sprint(err))
 	}
-	conn, dialed := c.dial()
+	conn, dialed := c.dial(ctx)
 	if dialed != nil {
 		return plain(err.Error())
 	}
@@ -206,8 +209,8 @@ func (c *cli) leasesVerb() *cobra.Command {
 		Example: "  tendril leases\n  tendril leases --json\n  tendril leases end a/3    # and the sessions that use it",
 		GroupID: "opencl",
 		Args:    cobra.NoArgs,
-		RunE: c.asking(func(conn *client.Conn, _ []string) error {
-			list, err := leasesOf(conn)
+		RunE: c.asking(func(ctx context.Context, conn *client.Conn, _ []string) error {
+			list, err := leasesOf(ctx, conn)
 			if err != nil {
 				return err
 			}
@@ -233,8 +236,8 @@ func (c *cli) leasesEndVerb() *cobra.Command {
 			"over nodes by its id or the beginning of it. Root and the daemon's own user may end any lease, others their own.",
 		Example: "  tendril leases end a/3\n  tendril leases end 5f0c1d",
 		Args:    cobra.ExactArgs(1),
-		RunE: c.asking(func(conn *client.Conn, args []string) error {
-			err := conn.EndLease(args[0])
+		RunE: c.asking(func(ctx context.Context, conn *client.Conn, args []string) error {
+			err := conn.EndLease(ctx, args[0])
 			if errors.Is(err, object.ErrNotFound) {
 				return hinted{err, "See which there are with: tendril leases"}
 			}
@@ -244,8 +247,8 @@ func (c *cli) leasesEndVerb() *cobra.Command {
 }
 
 // leasesOf asks for the cluster's leases.
-func leasesOf(conn *client.Conn) (list []leases.Status, err error) {
-	raw, err := conn.Leases()
+func leasesOf(ctx context.Context, conn *client.Conn) (list []leases.Status, err error) {
+	raw, err := conn.Leases(ctx)
 	if err == nil {
 		err = json.Unmarshal(raw, &list)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -37,7 +38,7 @@ func TestLeaseOver(t *testing.T) {
 		var errs bytes.Buffer
 		c := &cli{socket: t.TempDir() + "/none", term: terminal{err: &errs}}
 		over, done := make(chan struct{}), make(chan struct{})
-		c.leaseOver(func() error {
+		c.leaseOver(context.Background(), func() error {
 			if ended {
 				close(done)
 			}

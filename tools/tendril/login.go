@@ -33,7 +33,7 @@ func (c *cli) loginVerb() *cobra.Command {
 		Example: loginExample,
 		GroupID: "node",
 		Args:    cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if strings.HasPrefix(args[0], "ssh://") {
 				return usagef("%s needs no login: tendril run --server %s -- PROGRAM", args[0], args[0])
 			}
@@ -46,7 +46,7 @@ func (c *cli) loginVerb() *cobra.Command {
 					return err
 				}
 			}
-			in, err := client.Login(args[0], token, name)
+			in, err := client.Login(cmd.Context(), args[0], token, name)
 			if err != nil {
 				return serverError{args[0], err}
 			}

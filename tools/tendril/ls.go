@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -21,17 +22,18 @@ func (c *cli) lsVerb() *cobra.Command {
 		Example: "  tendril ls\n  tendril ls photo --json\n  tendril ls --label kind=raw\n  tendril ls --shared\n  tendril ls --all     # unsealed ones too\n  sudo tendril ls --all-tenants",
 		GroupID: "store",
 		Args:    cobra.MaximumNArgs(1),
-		RunE: c.asking(func(conn *client.Conn, args []string) error {
+		RunE: c.asking(func(ctx context.Context, conn *client.Conn, args []string) error {
 			if len(args) == 1 {
 				q.Prefix = args[0]
 			}
 			switch {
 			case published:
-				return c.listPublished(conn, q.Prefix)
+				return c.listPublished(ctx, conn, q.Prefix)
 			case q.AllTenants:
-				return printListing(c, conn.Objects(q), noneOf(q, "No objects."), "TENANT | "+objectsHead, func(o object.Info) []string {
-					return append([]string{o.Tenant}, objectRow(o)...)
-				})
+				return printListing(c, conn.Objects(ctx, q), noneOf(q, "No objects."), "TENANT | "+objectsHead,
+					func(o object.Info) []string {
+						return append([]string{o.Tenant}, objectRow(o)...)
+					})
 			}
 			none := "You have no sealed objects (--all lists others, too). Make one of a file: tendril put FILE"
 			switch {
@@ -50,7 +52,7 @@ func (c *cli) lsVerb() *cobra.Command {
 					return cells
 				}
 			}
-			return printListing(c, conn.Objects(q), noneOf(q, none), objectsHead, row)
+			return printListing(c, conn.Objects(ctx, q), noneOf(q, none), objectsHead, row)
 		}),
 	}
 	cmd.Flags().BoolVar(&published, "published", false, "list published objects of the whole cluster")
@@ -63,8 +65,8 @@ func (c *cli) lsVerb() *cobra.Command {
 	return c.jsonFlag(cmd)
 }
 
-func (c *cli) listPublished(conn *client.Conn, prefix string) error {
-	list := decoded[daemon.PublishedStatus](conn.EachPublished(prefix), "published objects")
+func (c *cli) listPublished(ctx context.Context, conn *client.Conn, prefix string) error {
+	list := decoded[daemon.PublishedStatus](conn.EachPublished(ctx, prefix), "published objects")
 	none := noneOf(client.Query{Prefix: prefix}, "You have no published objects. Publish one: tendril put FILE --publish")
 	return printListing(c, list, none, "ID | SIZE | AGE? | REPLICAS? | NODES? | NAME", func(o daemon.PublishedStatus) []string {
 		return []string{o.ID.String(), size(o.SizeBytes), since(o.Created), fmt.Sprintf("%d/%d", o.Have, o.Wanted),

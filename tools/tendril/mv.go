@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"tendril/client"
 
 	"github.com/spf13/cobra"
@@ -14,8 +15,8 @@ func (c *cli) mvVerb() *cobra.Command {
 		Example: "  tendril mv result.new result --replace",
 		GroupID: "store",
 		Args:    cobra.ExactArgs(2),
-		RunE: c.asking(func(conn *client.Conn, args []string) error {
-			return replaceable(conn.Rename(args[0], args[1], replace))
+		RunE: c.asking(func(ctx context.Context, conn *client.Conn, args []string) error {
+			return replaceable(conn.Rename(ctx, args[0], args[1], replace))
 		}),
 	}
 	cmd.Flags().BoolVar(&replace, "replace", false,

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,12 +40,12 @@ func (c *cli) peerAddVerb() *cobra.Command {
 		Short:   "Let this node's workers connect to those of another node",
 		Example: "  tendril peer add b:7433 --ca 0123…",
 		Args:    cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			f, err := pki.ParseFingerprint(authority)
 			if err != nil {
 				return usageError{err}
 			}
-			return c.setPeer(args[0], f)
+			return c.setPeer(cmd.Context(), args[0], f)
 		},
 	}
 	cmd.Flags().StringVar(&authority, "ca", "", "the authority of that node, as tendril peer ls prints it there")
@@ -58,19 +59,21 @@ func (c *cli) peerRemoveVerb() *cobra.Command {
 		Short:   "Make no new connections to that node; existing ones stay",
 		Example: "  tendril peer rm b:7433",
 		Args:    cobra.ExactArgs(1),
-		RunE:    func(_ *cobra.Command, args []string) error { return c.setPeer(args[0], pki.Fingerprint{}) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.setPeer(cmd.Context(), args[0], pki.Fingerprint{})
+		},
 
 		ValidArgsFunction: c.completing(peersToComplete),
 	}
 }
 
-func (c *cli) setPeer(address string, authority pki.Fingerprint) error {
-	conn, err := c.dial()
+func (c *cli) setPeer(ctx context.Context, address string, authority pki.Fingerprint) error {
+	conn, err := c.dial(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	err = conn.SetPeer(address, authority)
+	err = conn.SetPeer(ctx, address, authority)
 	if errors.Is(err, object.ErrNotFound) {
 		return hinted{err, "See which there are with: tendril peer ls"}
 	}
@@ -83,8 +86,8 @@ func (c *cli) peerListVerb() *cobra.Command {
 		Short:   "List the peers, and this node's own authority",
 		Example: "  tendril peer ls --json",
 		Args:    cobra.NoArgs,
-		RunE: c.asking(func(conn *client.Conn, _ []string) error {
-			s, err := peersOf(conn)
+		RunE: c.asking(func(ctx context.Context, conn *client.Conn, _ []string) error {
+			s, err := peersOf(ctx, conn)
 			if err != nil {
 				return err
 			}
@@ -97,8 +100,8 @@ func (c *cli) peerListVerb() *cobra.Command {
 }
 
 // peersOf asks for the peers.
-func peersOf(conn *client.Conn) (s daemon.PeersStatus, err error) {
-	raw, err := conn.Peers()
+func peersOf(ctx context.Context, conn *client.Conn) (s daemon.PeersStatus, err error) {
+	raw, err := conn.Peers(ctx)
 	if err != nil {
 		return s, err
 	}

@@ -25,7 +25,7 @@ func (c *cli) placeVerb() *cobra.Command {
 		Args:    cobra.ExactArgs(1),
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return c.asking(func(conn *client.Conn, args []string) error {
+		return c.asking(func(ctx context.Context, conn *client.Conn, args []string) error {
 			return c.place(cmd.Context(), conn, args[0], policy, explain)
 		})(cmd, args)
 	}
@@ -35,7 +35,7 @@ func (c *cli) placeVerb() *cobra.Command {
 }
 
 func (c *cli) place(ctx context.Context, conn *client.Conn, what, policy string, explain bool) error {
-	id, name, err := idOrName(conn, what)
+	id, name, err := idOrName(ctx, conn, what)
 	if err != nil {
 		return err
 	}

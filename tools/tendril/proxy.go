@@ -21,7 +21,7 @@ func (c *cli) proxyVerb() *cobra.Command {
 		Hidden:  true,
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			conn, at, err := ipc.Lookup(c.socket, 0)
+			conn, at, err := ipc.Lookup(c.socket, 0, nil)
 			if none := (*ipc.NoDaemonError)(nil); errors.As(err, &none) {
 				return noDaemonError{none}
 			}

@@ -38,12 +38,12 @@ func (c *cli) publishVerb() *cobra.Command {
 		if err := checkReplicas(cmd, replicas); err != nil {
 			return err
 		}
-		return c.asking(func(conn *client.Conn, args []string) error {
-			info, err := lookup(conn, args[0])
+		return c.asking(func(ctx context.Context, conn *client.Conn, args []string) error {
+			info, err := lookup(ctx, conn, args[0])
 			if err != nil {
 				return fmt.Errorf("publish %s: %w", args[0], err)
 			}
-			if _, err = conn.Publish(info.ID, name, replace); err != nil {
+			if _, err = conn.Publish(ctx, info.ID, name, replace); err != nil {
 				return publishable(err)
 			}
 			return c.publishedOn(conn, info.ID, args[0], replicas)
@@ -77,15 +77,15 @@ func (c *cli) unpublishVerb() *cobra.Command {
 		Example: "  tendril unpublish weights",
 		GroupID: "store",
 		Args:    cobra.ExactArgs(1),
-		RunE: c.asking(func(conn *client.Conn, args []string) error {
-			id, name, err := idOrName(conn, args[0])
+		RunE: c.asking(func(ctx context.Context, conn *client.Conn, args []string) error {
+			id, name, err := idOrName(ctx, conn, args[0])
 			switch {
 			case err != nil:
 				return err
 			case name != "":
-				return conn.Unpublish(name)
+				return conn.Unpublish(ctx, name)
 			}
-			return conn.UnpublishObject(id)
+			return conn.UnpublishObject(ctx, id)
 		}),
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -52,7 +53,7 @@ func (c *cli) putVerb() *cobra.Command {
 			if err := checkReplicas(cmd, replicas); err != nil {
 				return err
 			}
-			return c.put(args[0], name, device, replace, publish, replicas, opts)
+			return c.put(cmd.Context(), args[0], name, device, replace, publish, replicas, opts)
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "", "the object's name (default: the file's, without its directory)")
@@ -89,36 +90,36 @@ func (c *cli) putVerb() *cobra.Command {
 	return c.jsonFlag(cmd)
 }
 
-func (c *cli) put(file, name, device string, replace, publish bool, replicas uint16,
+func (c *cli) put(ctx context.Context, file, name, device string, replace, publish bool, replicas uint16,
 	opts client.CreateOptions) error {
 	in, err := openInput(file, c.term.in)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	conn, err := c.dial()
+	conn, err := c.dial(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	if !replace { // before a long stream is read for nothing
-		if _, err := conn.StatByName(name); err == nil {
+		if _, err := conn.StatByName(ctx, name); err == nil {
 			return replaceable(fmt.Errorf("%w: an object is named %q", object.ErrExists, name))
 		}
 	}
-	id, err := c.send(conn, in, name, device, replace, opts)
+	id, err := c.send(ctx, conn, in, name, device, replace, opts)
 	if err != nil {
 		return replaceable(fmt.Errorf("put %s: %w", file, err))
 	}
 	if publish {
-		if _, err := conn.Publish(id, name, replace); err != nil {
+		if _, err := conn.Publish(ctx, id, name, replace); err != nil {
 			return fmt.Errorf("%s is in the store as %q, but it could not be published: %w", file, name, err)
 		}
 		if err := c.publishedOn(conn, id, name, replicas); err != nil {
 			return err
 		}
 	}
-	info, err := conn.Stat(id)
+	info, err := conn.Stat(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -162,7 +163,7 @@ type content struct {
 
 // send makes the object. A file's size is known; a stream is gathered first, because an object's size is fixed when it
 // is created.
-func (c *cli) send(conn *client.Conn, in *os.File, name, device string, replace bool,
+func (c *cli) send(ctx context.Context, conn *client.Conn, in *os.File, name, device string, replace bool,
 	opts client.CreateOptions) (object.ID, error) {
 	what, err := c.contentOf(in, conn.Daemon().CapacityBytes)
 	if err != nil {
@@ -183,13 +184,13 @@ func (c *cli) send(conn *client.Conn, in *os.File, name, device string, replace 
 		store = storeThere
 	}
 	if device != "" {
-		gpu, err := conn.FindGPU(device)
+		gpu, err := conn.FindGPU(ctx, device)
 		if err != nil {
 			return object.ID{}, err
 		}
 		store = onGPU(gpu)
 	}
-	id, release, err := store(conn, what, opts)
+	id, release, err := store(ctx, conn, what, opts)
 	if err != nil {
 		return id, err
 	}
@@ -197,9 +198,9 @@ func (c *cli) send(conn *client.Conn, in *os.File, name, device string, replace 
 	if !replace {
 		return id, nil
 	}
-	if err = conn.Bind(id, name, true); err != nil {
-		if info, why := conn.Stat(id); why == nil && info.Name != name { // nobody would find it
-			err = errors.Join(err, conn.Delete(id))
+	if err = conn.Bind(ctx, id, name, true); err != nil {
+		if info, why := conn.Stat(ctx, id); why == nil && info.Name != name { // nobody would find it
+			err = errors.Join(err, conn.Delete(ctx, id))
 		}
 	}
 	return id, err
@@ -230,33 +231,35 @@ func (c *cli) contentOf(in *os.File, limit uint64) (content, error) {
 }
 
 // storeHere makes an object in shared memory. The caller calls release.
-func storeHere(conn *client.Conn, what content, opts client.CreateOptions) (id object.ID, release func(), err error) {
-	buf, err := conn.Create(what.size, opts)
+func storeHere(ctx context.Context, conn *client.Conn, what content, opts client.CreateOptions) (id object.ID,
+	release func(), err error) {
+	buf, err := conn.Create(ctx, what.size, opts)
 	if err != nil {
 		return id, nil, err
 	}
 	if err := what.fill(buf.Bytes()); err != nil {
-		return id, nil, errors.Join(err, buf.Abort())
+		return id, nil, errors.Join(err, buf.Abort(ctx))
 	}
-	obj, err := buf.Seal()
+	obj, err := buf.Seal(ctx)
 	if err != nil {
-		return id, nil, errors.Join(err, buf.Abort())
+		return id, nil, errors.Join(err, buf.Abort(ctx))
 	}
 	return obj.ID(), obj.Release, nil
 }
 
 // storeThere is storeHere for a daemon that shared memory does not reach.
-func storeThere(conn *client.Conn, what content, opts client.CreateOptions) (id object.ID, release func(), err error) {
-	up, err := conn.NewUpload(what.size, opts)
+func storeThere(ctx context.Context, conn *client.Conn, what content, opts client.CreateOptions) (id object.ID,
+	release func(), err error) {
+	up, err := conn.NewUpload(ctx, what.size, opts)
 	if err != nil {
 		return id, nil, err
 	}
 	err = what.send(up)
 	if err == nil {
-		err = up.Seal()
+		err = up.Seal(ctx)
 	}
 	if err != nil {
-		_ = up.Abort() // the first error is the one to tell; the connection's end does the same
+		_ = up.Abort(ctx) // the first error is the one to tell; the connection's end does the same
 		return id, nil, err
 	}
 	return up.ID(), up.Release, nil

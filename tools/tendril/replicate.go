@@ -41,7 +41,7 @@ func (c *cli) replicateVerb() *cobra.Command {
 		if err := checkReplicas(cmd, o.Wanted); err != nil {
 			return err
 		}
-		return c.asking(func(conn *client.Conn, args []string) error {
+		return c.asking(func(ctx context.Context, conn *client.Conn, args []string) error {
 			return c.replicate(cmd.Context(), conn, args[0], o, wait)
 		})(cmd, args)
 	}
@@ -75,7 +75,7 @@ func (c *cli) migrateVerb() *cobra.Command {
 		if o.To == "" {
 			return usagef("migrate needs --to NODE (tendril drain chooses the nodes itself)")
 		}
-		return c.asking(func(conn *client.Conn, args []string) error {
+		return c.asking(func(ctx context.Context, conn *client.Conn, args []string) error {
 			return c.replicate(cmd.Context(), conn, args[0], o, true)
 		})(cmd, args)
 	}
@@ -87,7 +87,7 @@ func (c *cli) migrateVerb() *cobra.Command {
 // replicate asks until the object is as wanted, and shows what it came to.
 func (c *cli) replicate(ctx context.Context, conn *client.Conn, what string, o client.ReplicateOptions,
 	wait bool) error {
-	id, name, err := idOrName(conn, what)
+	id, name, err := idOrName(ctx, conn, what)
 	if err != nil {
 		return err
 	}

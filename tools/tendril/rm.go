@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"tendril/client"
@@ -18,12 +19,12 @@ func (c *cli) rmVerb() *cobra.Command {
 		Example: "  tendril rm photo.jpg\n  tendril rm a b 0123456789abcdef0123456789abcdef\n  tendril rm --force perhaps",
 		GroupID: "store",
 		Args:    cobra.MinimumNArgs(1),
-		RunE: c.asking(func(conn *client.Conn, args []string) error {
+		RunE: c.asking(func(ctx context.Context, conn *client.Conn, args []string) error {
 			var faults []error
 			for _, what := range args {
-				info, err := lookup(conn, what)
+				info, err := lookup(ctx, conn, what)
 				if err == nil {
-					err = conn.Delete(info.ID)
+					err = conn.Delete(ctx, info.ID)
 				}
 				if code, _ := classify(err); err != nil && !(force && code == exitNotFound) {
 					faults = append(faults, fmt.Errorf("rm %s: %w", what, err))

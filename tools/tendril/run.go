@@ -34,12 +34,12 @@ func (c *cli) runVerb() *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			program, err := runnable(args[0])
 			if err != nil {
 				return err
 			}
-			vars, err := c.environment(o)
+			vars, err := c.environment(cmd.Context(), o)
 			if err != nil {
 				return err
 			}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -22,7 +23,10 @@ func (c *cli) scrubVerb() *cobra.Command {
 		Args:    cobra.NoArgs,
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return c.asking(func(conn *client.Conn, _ []string) error { return c.scrub(cmd, conn) })(cmd, nil)
+		return c.asking(func(ctx context.Context, conn *client.Conn, _ []string) error {
+			return c.scrub(cmd,
+				conn)
+		})(cmd, nil)
 	}
 	return c.jsonFlag(cmd)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -29,7 +30,7 @@ func (c *cli) serversVerb() *cobra.Command {
 		Example: "  tendril servers\n  tendril servers --json",
 		GroupID: "node",
 		Args:    cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			names, err := client.Servers()
 			if err != nil {
 				return err
@@ -37,7 +38,7 @@ func (c *cli) serversVerb() *cobra.Command {
 			list := make([]serverInfo, len(names))
 			var asked sync.WaitGroup
 			for i, name := range names {
-				asked.Go(func() { list[i] = askServer(name) })
+				asked.Go(func() { list[i] = askServer(cmd.Context(), name) })
 			}
 			asked.Wait()
 			if c.json {
@@ -59,8 +60,8 @@ func (c *cli) serversVerb() *cobra.Command {
 }
 
 // askServer connects to a server and times one question.
-func askServer(server string) serverInfo {
-	conn, err := client.DialServer(server, client.Options{})
+func askServer(ctx context.Context, server string) serverInfo {
+	conn, err := client.DialServer(ctx, server, client.Options{})
 	if err != nil {
 		why := strings.TrimPrefix(err.Error(), client.ErrDisconnected.Error()+": ")
 		return serverInfo{Server: server, Why: strings.TrimPrefix(why, "server "+server+": ")}
@@ -68,14 +69,14 @@ func askServer(server string) serverInfo {
 	defer conn.Close()
 	about := conn.Daemon()
 	return serverInfo{Server: server, OK: true, Version: about.Version, Tenant: about.Tenant,
-		Millis: roundTrip(conn).Seconds() * 1000}
+		Millis: roundTrip(ctx, conn).Seconds() * 1000}
 }
 
 // roundTrip is the shortest time of a few questions that the daemon answers at once.
-func roundTrip(conn *client.Conn) (least time.Duration) {
+func roundTrip(ctx context.Context, conn *client.Conn) (least time.Duration) {
 	for range 5 {
 		began := time.Now()
-		_, _ = conn.Stat(object.NewID()) // there is none: it is the time that counts
+		_, _ = conn.Stat(ctx, object.NewID()) // there is none: it is the time that counts
 		if took := time.Since(began); least == 0 || took < least {
 			least = took
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,18 +38,19 @@ func (c *cli) sessionListVerb() *cobra.Command {
 		Short:   "List the sessions of this node",
 		Example: "  tendril session ls\n  tendril session ls --json",
 		Args:    cobra.NoArgs,
-		RunE: c.asking(func(conn *client.Conn, _ []string) error {
-			return printListing(c, sessionsOf(conn), "No OpenCL program that you may see uses this node.", sessionHead, sessionRow)
+		RunE: c.asking(func(ctx context.Context, conn *client.Conn, _ []string) error {
+			return printListing(c, sessionsOf(ctx, conn), "No OpenCL program that you may see uses this node.", sessionHead,
+				sessionRow)
 		}),
 	})
 }
 
 // sessionsOf lists the sessions page by page; a daemon that knows no pages of them has them in its status.
-func sessionsOf(conn *client.Conn) iter.Seq2[daemon.SessionStatus, error] {
+func sessionsOf(ctx context.Context, conn *client.Conn) iter.Seq2[daemon.SessionStatus, error] {
 	return func(yield func(daemon.SessionStatus, error) bool) {
-		for x, err := range decoded[daemon.SessionStatus](conn.EachSession(), "sessions") {
+		for x, err := range decoded[daemon.SessionStatus](conn.EachSession(ctx), "sessions") {
 			if errors.Is(err, object.ErrUnsupported) {
-				sessionsOfStatus(conn, yield)
+				sessionsOfStatus(ctx, conn, yield)
 				return
 			}
 			if !yield(x, err) {
@@ -58,8 +60,8 @@ func sessionsOf(conn *client.Conn) iter.Seq2[daemon.SessionStatus, error] {
 	}
 }
 
-func sessionsOfStatus(conn *client.Conn, yield func(daemon.SessionStatus, error) bool) {
-	s, err := nodeStatus(conn)
+func sessionsOfStatus(ctx context.Context, conn *client.Conn, yield func(daemon.SessionStatus, error) bool) {
+	s, err := nodeStatus(ctx, conn)
 	if err != nil {
 		yield(daemon.SessionStatus{}, err)
 	}
@@ -78,7 +80,7 @@ func (c *cli) sessionKillVerb() *cobra.Command {
 		Example:           "  tendril session kill 17\n  tendril session kill 17 18 --json",
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: c.completing(sessionsToComplete),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			ids := make([]uint64, len(args))
 			for i, text := range args {
 				id, err := strconv.ParseUint(text, 10, 64)
@@ -87,14 +89,14 @@ func (c *cli) sessionKillVerb() *cobra.Command {
 				}
 				ids[i] = id
 			}
-			return c.endSessions(ids)
+			return c.endSessions(cmd.Context(), ids)
 		},
 	}
 	return c.jsonFlag(cmd)
 }
 
-func (c *cli) endSessions(ids []uint64) error {
-	conn, err := c.dial()
+func (c *cli) endSessions(ctx context.Context, ids []uint64) error {
+	conn, err := c.dial(ctx)
 	if err != nil {
 		return err
 	}
@@ -102,7 +104,7 @@ func (c *cli) endSessions(ids []uint64) error {
 	ended := []uint64{}
 	var faults []error
 	for _, id := range ids {
-		if err := conn.EndSession(id); err != nil {
+		if err := conn.EndSession(ctx, id); err != nil {
 			faults = append(faults,
 				hinted{fmt.Errorf("session kill %d: %w", id, err), "See which there are with: tendril session ls"})
 			continue
@@ -116,8 +118,8 @@ func (c *cli) endSessions(ids []uint64) error {
 }
 
 // sessionsToComplete are the sessions' numbers with their programs, for the shell.
-func sessionsToComplete(conn *client.Conn, _ string) (list []string) {
-	for x, err := range sessionsOf(conn) {
+func sessionsToComplete(ctx context.Context, conn *client.Conn, _ string) (list []string) {
+	for x, err := range sessionsOf(ctx, conn) {
 		if err != nil || len(list) == mostCompleted {
 			break
 		}
@@ -127,8 +129,8 @@ func sessionsToComplete(conn *client.Conn, _ string) (list []string) {
 }
 
 // nodeStatus asks for the whole status.
-func nodeStatus(conn *client.Conn) (s daemon.Status, err error) {
-	raw, err := conn.Status()
+func nodeStatus(ctx context.Context, conn *client.Conn) (s daemon.Status, err error) {
+	raw, err := conn.Status(ctx)
 	if err != nil {
 		return s, err
 	}

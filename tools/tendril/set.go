@@ -35,14 +35,14 @@ func (c *cli) setVerb() *cobra.Command {
 			if change.Pinned == nil && change.TTL == nil && change.Labels == nil && !change.Persist {
 				return usagef("nothing to set: give at least one flag")
 			}
-			conn, err := c.dial()
+			conn, err := c.dial(cmd.Context())
 			if err != nil {
 				return err
 			}
 			defer conn.Close()
-			info, err := lookup(conn, args[0])
+			info, err := lookup(cmd.Context(), conn, args[0])
 			if err == nil {
-				err = conn.Update(info.ID, change)
+				err = conn.Update(cmd.Context(), info.ID, change)
 			}
 			if err != nil {
 				return fmt.Errorf("set %s: %w", args[0], err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os/user"
@@ -24,9 +25,9 @@ func (c *cli) shareVerb() *cobra.Command {
 		Example: "  tendril share photo --to ada\n  tendril share photo --to :video --to uid:1005\n  tendril share photo --to all\n  tendril share photo --to ada --revoke\n  tendril stat photo                 # lists who may read it",
 		GroupID: "store",
 		Args:    cobra.ExactArgs(1),
-		RunE: c.asking(func(conn *client.Conn, args []string) error {
+		RunE: c.asking(func(ctx context.Context, conn *client.Conn, args []string) error {
 			for _, who := range to {
-				if err := shareWith(conn, args[0], who, revoke); err != nil {
+				if err := shareWith(ctx, conn, args[0], who, revoke); err != nil {
 					return fmt.Errorf("share %s: %w", args[0], err)
 				}
 			}
@@ -39,23 +40,23 @@ func (c *cli) shareVerb() *cobra.Command {
 	return cmd
 }
 
-func shareWith(conn *client.Conn, what, to string, revoke bool) error {
+func shareWith(ctx context.Context, conn *client.Conn, what, to string, revoke bool) error {
 	who, err := principal(to)
 	if err != nil {
 		return err
 	}
-	info, err := lookup(conn, what)
+	info, err := lookup(ctx, conn, what)
 	switch {
 	case err != nil:
 		return err
 	case revoke:
-		err := conn.Unshare(info.ID, who)
+		err := conn.Unshare(ctx, info.ID, who)
 		if errors.Is(err, object.ErrNotFound) {
 			return hinted{err, "See whom it is shared with: tendril stat " + plain(what)}
 		}
 		return err
 	}
-	return conn.Share(info.ID, who)
+	return conn.Share(ctx, info.ID, who)
 }
 
 // principal turns what a person writes into what the daemon knows.

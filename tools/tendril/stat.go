@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -18,8 +19,8 @@ func (c *cli) statVerb() *cobra.Command {
 		Example: "  tendril stat photo.jpg\n  tendril stat 0123456789abcdef0123456789abcdef --json",
 		GroupID: "store",
 		Args:    cobra.ExactArgs(1),
-		RunE: c.asking(func(conn *client.Conn, args []string) error {
-			info, err := lookup(conn, args[0])
+		RunE: c.asking(func(ctx context.Context, conn *client.Conn, args []string) error {
+			info, err := lookup(ctx, conn, args[0])
 			if err != nil {
 				return fmt.Errorf("stat %s: %w", args[0], err)
 			}
@@ -30,7 +31,7 @@ func (c *cli) statVerb() *cobra.Command {
 				return err
 			}
 			fmt.Fprintln(c.term.out, "parts")
-			return c.printTree(conn, info.Members, "  ")
+			return c.printTree(ctx, conn, info.Members, "  ")
 		}),
 	})
 }

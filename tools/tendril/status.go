@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -21,8 +22,8 @@ func (c *cli) statusVerb() *cobra.Command {
 		Example: "  tendril status\n  tendril status --json",
 		GroupID: "node",
 		Args:    cobra.NoArgs,
-		RunE: c.asking(func(conn *client.Conn, _ []string) error {
-			raw, err := conn.Status()
+		RunE: c.asking(func(ctx context.Context, conn *client.Conn, _ []string) error {
+			raw, err := conn.Status(ctx)
 			if err != nil {
 				return err
 			}

@@ -87,20 +87,20 @@ func (c *cli) streamPush(ctx context.Context, name string, files []string, p pus
 	if err != nil || frame == 0 {
 		return usagef("--frame %q: want a size such as 1MiB", p.frame)
 	}
-	conn, err := c.dial()
+	conn, err := c.dial(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	p.Ahead = streamAhead
-	w, err := conn.OpenWriter(name, p.StreamOptions)
+	w, err := conn.OpenWriter(ctx, name, p.StreamOptions)
 	if errors.Is(err, object.ErrEnded) {
 		return endedStream(name, err)
 	}
 	if err != nil {
 		return fmt.Errorf("stream %s: %w", name, err)
 	}
-	defer w.Close()
+	defer w.Close(ctx)
 	switch {
 	case len(files) > 0:
 		err = c.pushFiles(ctx, w, files, p.wait)
@@ -110,7 +110,7 @@ func (c *cli) streamPush(ctx context.Context, name string, files []string, p pus
 		err = pushFrames(ctx, w, c.term.in, frame, p.wait)
 	}
 	if err == nil && !p.more {
-		err = w.End()
+		err = w.End(ctx)
 	}
 	if errors.Is(err, object.ErrEnded) {
 		err = endedStream(name, err)
@@ -151,21 +151,21 @@ func (c *cli) pushFiles(ctx context.Context, w *client.Writer, files []string, w
 // pushFrames reads straight into the frames' memory.
 func pushFrames(ctx context.Context, w *client.Writer, in io.Reader, size uint64, wait time.Duration) error {
 	for {
-		b, err := w.Buffer(size)
+		b, err := w.Buffer(ctx, size)
 		if err != nil {
 			return err
 		}
 		n, err := io.ReadFull(in, b.Bytes())
 		switch {
 		case err == io.EOF:
-			return b.Abort()
+			return b.Abort(ctx)
 		case err == io.ErrUnexpectedEOF: // the last one: as long as it is
 			err = w.Write(ctx, b.Bytes()[:n], nil, wait)
-			return errors.Join(err, b.Abort())
+			return errors.Join(err, b.Abort(ctx))
 		case err == nil:
 			err = w.Push(ctx, b, nil, wait) // the Writer's from here on
 		default:
-			err = errors.Join(err, b.Abort())
+			err = errors.Join(err, b.Abort(ctx))
 		}
 		if err != nil {
 			return err
@@ -216,20 +216,20 @@ func (c *cli) streamPopVerb() *cobra.Command {
 
 func (c *cli) streamPop(ctx context.Context, name string, count int, wait time.Duration,
 	put func(*client.Frame) error) error {
-	conn, err := c.dial()
+	conn, err := c.dial(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	r, err := conn.OpenReader(name, client.StreamOptions{Existing: true})
+	r, err := conn.OpenReader(ctx, name, client.StreamOptions{Existing: true})
 	missing := errors.Is(err, object.ErrNotFound)
 	if missing {
-		r, err = conn.OpenReader(name, client.StreamOptions{})
+		r, err = conn.OpenReader(ctx, name, client.StreamOptions{})
 	}
 	if err != nil {
 		return fmt.Errorf("stream pop %s: %w", name, err)
 	}
-	defer r.Close()
+	defer r.Close(ctx)
 	for n := 0; n < count || count == 0; n++ {
 		done := func() {}
 		if n == 0 { // there may be nobody who writes
@@ -307,13 +307,13 @@ func (c *cli) streamLsVerb() *cobra.Command {
 		Short:   "List your streams and who has them open",
 		Example: "  tendril stream ls\n  tendril stream ls video --json",
 		Args:    cobra.MaximumNArgs(1),
-		RunE: c.asking(func(conn *client.Conn, args []string) error {
+		RunE: c.asking(func(ctx context.Context, conn *client.Conn, args []string) error {
 			prefix := strings.Join(args, "")
 			none := "You have no streams. Open one: tendril stream push STREAM FILE"
 			if prefix != "" {
 				none = fmt.Sprintf("No stream has a name that begins with %q.", prefix)
 			}
-			return printListing(c, conn.EachStream(prefix), none,
+			return printListing(c, conn.EachStream(ctx, prefix), none,
 				"NAME | STATE | WAITING | SIZE? | PUSHED?? | POPPED?? | DROPPED? | AGE?? | WRITERS? | READERS?", streamRow)
 		}),
 	})
@@ -343,10 +343,10 @@ func (c *cli) streamRmVerb() *cobra.Command {
 		Short:   "End streams for everyone who has them open, and drop the frames that wait",
 		Example: "  tendril stream rm video",
 		Args:    cobra.MinimumNArgs(1),
-		RunE: c.asking(func(conn *client.Conn, args []string) error {
+		RunE: c.asking(func(ctx context.Context, conn *client.Conn, args []string) error {
 			var faults []error
 			for _, name := range args {
-				if err := conn.RemoveStream(name); err != nil {
+				if err := conn.RemoveStream(ctx, name); err != nil {
 					faults = append(faults, fmt.Errorf("stream rm %s: %w", name, err))
 				}
 			}

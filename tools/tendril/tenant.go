@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"iter"
 	"os/user"
@@ -46,12 +47,12 @@ func (c *cli) tenantVerb() *cobra.Command {
 	return cmd
 }
 
-func tenantsOf(conn *client.Conn) iter.Seq2[inspect.Tenant, error] {
-	return decoded[inspect.Tenant](conn.EachTenant(), "tenants")
+func tenantsOf(ctx context.Context, conn *client.Conn) iter.Seq2[inspect.Tenant, error] {
+	return decoded[inspect.Tenant](conn.EachTenant(ctx), "tenants")
 }
 
-func recordsToComplete(conn *client.Conn, typed string) (list []string) {
-	for x, err := range tenantsOf(conn) {
+func recordsToComplete(ctx context.Context, conn *client.Conn, typed string) (list []string) {
+	for x, err := range tenantsOf(ctx, conn) {
 		if err != nil || len(list) == mostCompleted {
 			break
 		}
@@ -63,19 +64,19 @@ func recordsToComplete(conn *client.Conn, typed string) (list []string) {
 }
 
 // changeTenant asks for a change, and prints the record that came of it where --json wants that.
-func (c *cli) changeTenant(m wire.ChangeTenantRequest) error {
-	conn, err := c.dial()
+func (c *cli) changeTenant(ctx context.Context, m wire.ChangeTenantRequest) error {
+	conn, err := c.dial(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	if err := conn.ChangeTenant(m); err != nil {
+	if err := conn.ChangeTenant(ctx, m); err != nil {
 		return hinted{err, "See which there are with: tendril tenant ls    Nodes: tendril cluster status"}
 	}
 	if !c.json {
 		return nil
 	}
-	for x, err := range tenantsOf(conn) {
+	for x, err := range tenantsOf(ctx, conn) {
 		if err != nil || x.Name == m.Name {
 			return firstError(err, c.printJSON(x))
 		}
@@ -88,8 +89,8 @@ func (c *cli) tenantChangeVerb(use, short, long string, change wire.TenantChange
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long, Example: "  tendril tenant " + name + " lab",
 		Args: cobra.ExactArgs(1), ValidArgsFunction: c.completing(recordsToComplete),
-		RunE: func(_ *cobra.Command, args []string) error {
-			return c.changeTenant(wire.ChangeTenantRequest{Name: args[0], Change: change})
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.changeTenant(cmd.Context(), wire.ChangeTenantRequest{Name: args[0], Change: change})
 		},
 	}
 	if change == wire.TenantCreate {
@@ -108,8 +109,9 @@ func (c *cli) tenantRemoveVerb() *cobra.Command {
 		Example:           "  tendril tenant rm lab",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: c.completing(recordsToComplete),
-		RunE: func(_ *cobra.Command, args []string) error {
-			return c.changeTenant(wire.ChangeTenantRequest{Name: args[0], Change: wire.TenantRemove, Anyway: anyway})
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.changeTenant(cmd.Context(), wire.ChangeTenantRequest{Name: args[0], Change: wire.TenantRemove,
+				Anyway: anyway})
 		},
 	}
 	cmd.Flags().BoolVar(&anyway, "anyway", false, "remove it even if it has published objects")
@@ -122,8 +124,8 @@ func (c *cli) tenantListVerb() *cobra.Command {
 		Short:   "List the tenants that have a record, with their users and quotas",
 		Example: "  tendril tenant ls --json",
 		Args:    cobra.NoArgs,
-		RunE: c.asking(func(conn *client.Conn, _ []string) error {
-			return printListing(c, tenantsOf(conn), "No records. Create one: tendril tenant create NAME",
+		RunE: c.asking(func(ctx context.Context, conn *client.Conn, _ []string) error {
+			return printListing(c, tenantsOf(ctx, conn), "No records. Create one: tendril tenant create NAME",
 				"TENANT | STATE | WHO | QUOTAS | PUBLISHED? | SIZE?", tenantRow)
 		}),
 	})
@@ -182,7 +184,7 @@ func (c *cli) tenantMapVerb() *cobra.Command {
   tendril tenant map lab --user ann --remove`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: c.completing(recordsToComplete),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			m := wire.ChangeTenantRequest{Name: args[0], Change: wire.TenantMap, Node: node}
 			given := 0
 			for kind, name := range map[fsm.MemberKind]string{fsm.MemberUser: who, fsm.MemberGroup: group,
@@ -198,7 +200,7 @@ func (c *cli) tenantMapVerb() *cobra.Command {
 			if remove {
 				m.Change = wire.TenantUnmap
 			}
-			if err := c.changeTenant(m); err != nil || remove {
+			if err := c.changeTenant(cmd.Context(), m); err != nil || remove {
 				return err
 			}
 			c.sayUnknown(fsm.MemberKind(m.Kind), m.Member)
@@ -277,7 +279,7 @@ func (c *cli) tenantQuotaVerb() *cobra.Command {
 			if m.Fields == 0 {
 				return usagef("want a limit: --memory, --disk, --gpu, --devices, --objects")
 			}
-			return c.changeTenant(m)
+			return c.changeTenant(cmd.Context(), m)
 		},
 	}
 	cmd.Flags().StringVar(&memory, "memory", "", "memory of the store, such as 32GiB; with --cluster: bytes of published objects")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -55,7 +56,7 @@ func (c *cli) tokenCreateVerb() *cobra.Command {
 			if o.Life, err = lifeOf(expires); err != nil {
 				return err
 			}
-			return c.createToken(o)
+			return c.createToken(cmd.Context(), o)
 		},
 	}
 	cmd.Flags().StringVar(&role, "role", "user", "user (sessions and objects), read-only (lists and reads), node "+
@@ -80,16 +81,16 @@ func lifeOf(text string) (time.Duration, error) {
 	return d, nil
 }
 
-func (c *cli) createToken(o client.TokenOptions) error {
-	conn, err := c.dial()
+func (c *cli) createToken(ctx context.Context, o client.TokenOptions) error {
+	conn, err := c.dial(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	if o.Tenant, err = c.tenantMeant(conn, o.Tenant); err != nil {
+	if o.Tenant, err = c.tenantMeant(ctx, conn, o.Tenant); err != nil {
 		return err
 	}
-	text, err := conn.CreateToken(o)
+	text, err := conn.CreateToken(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -99,7 +100,7 @@ func (c *cli) createToken(o client.TokenOptions) error {
 	fmt.Fprintln(c.term.out, text)
 	if o.Role == pki.Metrics {
 		fmt.Fprint(c.term.err, "Prometheus shows this token: authorization: {credentials_file: FILE} in its scrape "+
-			"configuration. It is a secret.\n"+c.whereToScrape(conn))
+			"configuration. It is a secret.\n"+c.whereToScrape(ctx, conn))
 		return nil
 	}
 	command := "login"
@@ -108,7 +109,7 @@ func (c *cli) createToken(o client.TokenOptions) error {
 	}
 	fmt.Fprintf(c.term.err,
 		"On the other machine run: tendril %s HOST:PORT    and enter this token. It is a secret.\n%s",
-		command, c.whereToLogIn(conn))
+		command, c.whereToLogIn(ctx, conn))
 	return nil
 }
 
@@ -117,14 +118,14 @@ func (c *cli) createToken(o client.TokenOptions) error {
 const clientPrefix = "client:"
 
 // tenantMeant is the tenant that a person has written: its name, or client:NAME.
-func (c *cli) tenantMeant(conn *client.Conn, written string) (string, error) {
+func (c *cli) tenantMeant(ctx context.Context, conn *client.Conn, written string) (string, error) {
 	name, ofClient := strings.CutPrefix(written, clientPrefix)
 	if written == "" || written == conn.Daemon().Tenant {
 		return written, nil
 	}
 	var tenants []string
 	known := false
-	for x, err := range tokensOf(conn) {
+	for x, err := range tokensOf(ctx, conn) {
 		if err != nil {
 			return "", err
 		}
@@ -151,8 +152,8 @@ func (c *cli) tenantMeant(conn *client.Conn, written string) (string, error) {
 }
 
 // whereToLogIn says where the front door is, or why it is nowhere.
-func (c *cli) whereToLogIn(conn *client.Conn) string {
-	raw, err := conn.Status()
+func (c *cli) whereToLogIn(ctx context.Context, conn *client.Conn) string {
+	raw, err := conn.Status(ctx)
 	if err != nil {
 		return ""
 	}
@@ -171,8 +172,8 @@ func (c *cli) whereToLogIn(conn *client.Conn) string {
 }
 
 // whereToScrape says where /metrics is, or why it is nowhere.
-func (c *cli) whereToScrape(conn *client.Conn) string {
-	raw, err := conn.Status()
+func (c *cli) whereToScrape(ctx context.Context, conn *client.Conn) string {
+	raw, err := conn.Status(ctx)
 	var s daemon.Status
 	if err != nil || json.Unmarshal(raw, &s) != nil {
 		return ""
@@ -184,8 +185,8 @@ func (c *cli) whereToScrape(conn *client.Conn) string {
 }
 
 // sayWhoStays names the clients that a revoked token leaves with a good certificate.
-func (c *cli) sayWhoStays(conn *client.Conn, id object.ID) {
-	for x, err := range tokensOf(conn) {
+func (c *cli) sayWhoStays(ctx context.Context, conn *client.Conn, id object.ID) {
+	for x, err := range tokensOf(ctx, conn) {
 		if err == nil && x.ID == id.String() && len(x.Clients) > 0 {
 			c.say(fmt.Sprintf("No new client can use it. These keep their certificates: %s. To revoke those, too: "+
 				"tendril token revoke %s --certificates", plain(clientsOf(x)), x.ID))
@@ -199,8 +200,8 @@ func (c *cli) tokenListVerb() *cobra.Command {
 		Short:   "List the tokens and their clients, oldest first; secrets are not shown",
 		Example: "  tendril token ls --json",
 		Args:    cobra.NoArgs,
-		RunE: c.asking(func(conn *client.Conn, _ []string) error {
-			return printListing(c, tokensOf(conn), "No tokens. Create one: tendril token create", tokensHead, tokenRow)
+		RunE: c.asking(func(ctx context.Context, conn *client.Conn, _ []string) error {
+			return printListing(c, tokensOf(ctx, conn), "No tokens. Create one: tendril token create", tokensHead, tokenRow)
 		}),
 	})
 }
@@ -235,8 +236,8 @@ func (c *cli) tokenRevokeVerb() *cobra.Command {
 		Short:   "Revoke a token, and with --certificates also its clients' certificates",
 		Example: "  tendril token revoke 0123456789ab --certificates     # the beginning of its ID is enough",
 		Args:    cobra.ExactArgs(1),
-		ValidArgsFunction: c.completing(func(conn *client.Conn, typed string) (list []string) {
-			for x, err := range tokensOf(conn) {
+		ValidArgsFunction: c.completing(func(ctx context.Context, conn *client.Conn, typed string) (list []string) {
+			for x, err := range tokensOf(ctx, conn) {
 				if err != nil || len(list) == mostCompleted {
 					break
 				}
@@ -246,29 +247,29 @@ func (c *cli) tokenRevokeVerb() *cobra.Command {
 			}
 			return list
 		}),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := object.ParseID(args[0])
 			if err != nil && !isShortID(args[0]) {
 				return usagef("%q: want a token's ID, or %d digits or more of its beginning, as tendril token ls shows it", args[0],
 					leastShortID)
 			}
-			conn, failed := c.dial()
+			conn, failed := c.dial(cmd.Context())
 			if failed != nil {
 				return failed
 			}
 			defer conn.Close()
 			if err != nil {
-				id, err = longID(args[0], tokenIDs(conn), fmt.Errorf("%w: no token's ID begins with %s",
+				id, err = longID(args[0], tokenIDs(cmd.Context(), conn), fmt.Errorf("%w: no token's ID begins with %s",
 					object.ErrNotFound, args[0]))
 			}
 			if err == nil {
-				err = conn.RevokeToken(id, certificates)
+				err = conn.RevokeToken(cmd.Context(), id, certificates)
 			}
 			if err != nil {
 				return hinted{err, "See which there are with: tendril token ls"}
 			}
 			if !certificates {
-				c.sayWhoStays(conn, id)
+				c.sayWhoStays(cmd.Context(), conn, id)
 			}
 			return nil
 		},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -31,12 +32,12 @@ func (c *cli) topVerb() *cobra.Command {
 			if live.interval < leastInterval {
 				return usagef("--interval %v: want a time from %v on", live.interval, leastInterval)
 			}
-			return c.asking(func(conn *client.Conn, _ []string) error {
+			return c.asking(func(ctx context.Context, conn *client.Conn, _ []string) error {
 				if c.term.isOut && isTerminal(c.term.in) && !c.json && !once && !cmd.Flags().Changed("number") {
 					live.conn = conn
 					return live.run(cmd.Context())
 				}
-				return c.topOnce(conn, limit)
+				return c.topOnce(ctx, conn, limit)
 			})(cmd, nil)
 		},
 	}
@@ -48,15 +49,15 @@ func (c *cli) topVerb() *cobra.Command {
 
 const leastInterval = 100 * time.Millisecond
 
-func (c *cli) topOnce(conn *client.Conn, limit int) error {
-	list, err := conn.Top(limit)
+func (c *cli) topOnce(ctx context.Context, conn *client.Conn, limit int) error {
+	list, err := conn.Top(ctx, limit)
 	if err != nil {
 		return err
 	}
 	if c.json {
 		return c.printJSON(append([]client.Held{}, list...)) // none is [], not null
 	}
-	s, err := nodeStatus(conn)
+	s, err := nodeStatus(ctx, conn)
 	if err != nil {
 		return err
 	}

@@ -75,7 +75,7 @@ func (l *liveTop) run(ctx context.Context) error {
 		_ = term.Restore(fd, before) // a terminal that is gone needs nothing
 	}()
 	for ctx.Err() == nil {
-		if err := l.ask(); err != nil {
+		if err := l.ask(ctx); err != nil {
 			return err
 		}
 		if quit, err := l.show(ctx, fd); quit || err != nil {
@@ -86,11 +86,11 @@ func (l *liveTop) run(ctx context.Context) error {
 }
 
 // ask gets what there is to show.
-func (l *liveTop) ask() (err error) {
-	if l.objects, err = l.conn.Top(liveObjects); err != nil {
+func (l *liveTop) ask(ctx context.Context) (err error) {
+	if l.objects, err = l.conn.Top(ctx, liveObjects); err != nil {
 		return err
 	}
-	l.status, err = nodeStatus(l.conn)
+	l.status, err = nodeStatus(ctx, l.conn)
 	return err
 }
 

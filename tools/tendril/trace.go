@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -60,7 +61,7 @@ func (c *cli) traceVerb() *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error { return c.trace(&o, args) },
+		RunE: func(cmd *cobra.Command, args []string) error { return c.trace(cmd.Context(), &o, args) },
 	}
 	cmd.Flags().SetInterspersed(false) // what follows PROGRAM is PROGRAM's
 	cmd.Flags().StringVarP(&o.out, "output", "o", "trace.json", "the file to write")
@@ -82,7 +83,7 @@ type tracer struct {
 	buffer   *os.File
 }
 
-func (c *cli) trace(o *traceOptions, args []string) error {
+func (c *cli) trace(ctx context.Context, o *traceOptions, args []string) error {
 	maxBytes, err := humanize.ParseBytes(o.maxSize)
 	if err != nil || maxBytes < 1<<20 || maxBytes > maxTraceSize {
 		return usagef("--max-size %q: want a size from 1MiB to 16GiB", o.maxSize)
@@ -94,7 +95,7 @@ func (c *cli) trace(o *traceOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	vars, err := c.environment(o.launchOptions)
+	vars, err := c.environment(ctx, o.launchOptions)
 	if err != nil {
 		return err
 	}

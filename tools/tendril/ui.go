@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"tendril/client"
 
@@ -15,8 +16,8 @@ func (c *cli) uiVerb() *cobra.Command {
 		Example: "  tendril ui\n  firefox \"$(tendril ui)\"",
 		GroupID: "node",
 		Args:    cobra.NoArgs,
-		RunE: c.asking(func(conn *client.Conn, _ []string) error {
-			address, err := conn.OpenPage()
+		RunE: c.asking(func(ctx context.Context, conn *client.Conn, _ []string) error {
+			address, err := conn.OpenPage(ctx)
 			if err == nil {
 				fmt.Fprintln(c.term.out, address)
 			}

@@ -31,7 +31,7 @@ func (c *cli) watchVerb() *cobra.Command {
 			if len(args) == 1 {
 				prefix = args[0]
 			}
-			probe, err := c.dial() // for its errors, which say what to do
+			probe, err := c.dial(cmd.Context()) // for its errors, which say what to do
 			if err != nil {
 				return err
 			}

@@ -25,7 +25,7 @@ type local struct{ conn *client.Conn }
 
 // Dial connects to the daemon at socket, "" for the default one.
 func Dial(socket, program string) (Control, error) {
-	conn, err := client.DialOptions(client.Options{Socket: socket, Program: program})
+	conn, err := client.Dial(context.Background(), client.Options{Socket: socket, Program: program})
 	if err != nil {
 		return nil, err
 	}
@@ -33,19 +33,19 @@ func Dial(socket, program string) (Control, error) {
 }
 
 func (c *local) OpenSession(version string, options []byte) ([]byte, error) {
-	_, snapshot, err := c.conn.OpenSession(version, options)
+	_, snapshot, err := c.conn.OpenSession(context.Background(), version, options)
 	return snapshot, err
 }
 
 func (c *local) OpenWorker(platform uint32) (conn.WorkerFiles, error) {
-	w, err := c.conn.OpenWorker(platform)
+	w, err := c.conn.OpenWorker(context.Background(), platform)
 	return conn.WorkerFiles{ID: w.ID, Socket: w.Socket, Ring: w.Ring}, err
 }
 
 func (c *local) CloseWorker(worker uint64) { c.conn.CloseWorker(worker) }
 
 func (c *local) WorkerFate(worker uint64) (bool, string, error) {
-	return c.conn.WorkerFate(worker)
+	return c.conn.WorkerFate(context.Background(), worker)
 }
 
 func (c *local) ReserveDevice(worker, bytes uint64, less bool) error {
@@ -53,11 +53,11 @@ func (c *local) ReserveDevice(worker, bytes uint64, less bool) error {
 		c.conn.ReturnDevice(worker, bytes)
 		return nil
 	}
-	return c.conn.ReserveDevice(worker, bytes)
+	return c.conn.ReserveDevice(context.Background(), worker, bytes)
 }
 
 func (c *local) AllocSegment(size uint64, spare func()) (*Segment, error) {
-	theirs, err := c.conn.AllocSegment(size, spare)
+	theirs, err := c.conn.AllocSegment(context.Background(), size, spare)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (c *local) PublishSegment(s *Segment, size uint64, name string, meta []byte
 	if name == "" {
 		o.Class = object.Ephemeral
 	}
-	id, err := s.theirs.Publish(size, o, name != "")
+	id, err := s.theirs.Publish(context.Background(), size, o, name != "")
 	if err == nil && name != "" {
 		c.conn.ReleaseID(id)
 	}
@@ -113,7 +113,7 @@ func (c *local) PublishSegment(s *Segment, size uint64, name string, meta []byte
 }
 
 func (c *local) AttachObject(worker uint64, id [16]byte, name string) (*Object, error) {
-	a, err := c.conn.AttachObject(worker, id, name)
+	a, err := c.conn.AttachObject(context.Background(), worker, id, name)
 	if errors.Is(err, object.ErrUnsupported) {
 		return c.attachOpaque(worker, id, name, err)
 	}
@@ -122,7 +122,7 @@ func (c *local) AttachObject(worker uint64, id [16]byte, name string) (*Object, 
 	}
 	o := &Object{ID: a.ID, Segment: a.Segment, Offset: a.Offset, Size: a.SizeBytes}
 	if a.Segment&clwire.AttachedDevice != 0 {
-		info, err := c.conn.Stat(a.ID)
+		info, err := c.conn.Stat(context.Background(), a.ID)
 		if err != nil {
 			c.conn.ReleaseID(a.ID)
 			return nil, err
@@ -144,9 +144,9 @@ func (c *local) AttachObject(worker uint64, id [16]byte, name string) (*Object, 
 // attachOpaque is AttachObject of a copy where the object is in the memory of an OpenCL device, which only its driver
 // has; otherwise it answers why.
 func (c *local) attachOpaque(worker uint64, id [16]byte, name string, why error) (*Object, error) {
-	stat := func() (object.Info, error) { return c.conn.Stat(id) }
+	stat := func() (object.Info, error) { return c.conn.Stat(context.Background(), id) }
 	if name != "" {
-		stat = func() (object.Info, error) { return c.conn.StatByName(name) }
+		stat = func() (object.Info, error) { return c.conn.StatByName(context.Background(), name) }
 	}
 	info, err := stat()
 	if err != nil || info.Kind != object.OpenCL || info.State == object.Open {
@@ -161,16 +161,16 @@ func (c *local) attachOpaque(worker uint64, id [16]byte, name string, why error)
 }
 
 func (c *local) AttachCopy(worker uint64, o *Object) (*Object, error) {
-	buf, err := c.conn.Create(o.Size, client.CreateOptions{Own: true})
+	buf, err := c.conn.Create(context.Background(), o.Size, client.CreateOptions{Own: true})
 	if err != nil {
 		return nil, err
 	}
-	if err := c.conn.CopyObject(buf.ID(), 0, o.ID, "", 0, o.Size); err != nil {
-		return nil, errors.Join(err, buf.Abort())
+	if err := c.conn.CopyObject(context.Background(), buf.ID(), 0, o.ID, "", 0, o.Size); err != nil {
+		return nil, errors.Join(err, buf.Abort(context.Background()))
 	}
-	sealed, err := buf.Seal()
+	sealed, err := buf.Seal(context.Background())
 	if err != nil {
-		return nil, errors.Join(err, buf.Abort())
+		return nil, errors.Join(err, buf.Abort(context.Background()))
 	}
 	defer sealed.Release() // the worker's reference keeps it
 	return c.AttachObject(worker, sealed.ID(), "")
@@ -181,7 +181,7 @@ func (c *local) DraftAlone(gpu string, size uint64, meta []byte) (*Object, error
 	if err != nil {
 		return nil, err
 	}
-	draft, err := c.conn.DraftDevice(device, size, meta)
+	draft, err := c.conn.DraftDevice(context.Background(), device, size, meta)
 	if err != nil {
 		return nil, err
 	}
@@ -189,15 +189,15 @@ func (c *local) DraftAlone(gpu string, size uint64, meta []byte) (*Object, error
 }
 
 func (c *local) FillDraft(o *Object, from [16]byte, offset, bytes uint64) error {
-	return c.conn.CopyObject(o.ID, 0, from, "", offset, bytes)
+	return c.conn.CopyObject(context.Background(), o.ID, 0, from, "", offset, bytes)
 }
 
 func (c *local) JoinDraft(whole *Object, offset uint64, part *Object) error {
-	if err := part.draft.Publish(""); err != nil {
+	if err := part.draft.Publish(context.Background(), ""); err != nil {
 		return err
 	}
 	defer c.conn.ReleaseID(part.ID)
-	return c.conn.CopyObject(whole.ID, offset, part.ID, "", 0, part.Size)
+	return c.conn.CopyObject(context.Background(), whole.ID, offset, part.ID, "", 0, part.Size)
 }
 
 func (c *local) DetachObject(o *Object) {
@@ -212,9 +212,9 @@ func (c *local) DraftObject(worker uint64, gpu string, size uint64, meta []byte)
 	if err != nil {
 		return nil, err
 	}
-	a, err := c.conn.AttachObject(worker, o.ID, "")
+	a, err := c.conn.AttachObject(context.Background(), worker, o.ID, "")
 	if err != nil {
-		o.draft.Abort()
+		o.draft.Abort(context.Background())
 		return nil, err
 	}
 	o.Segment, o.Size = a.Segment, a.SizeBytes
@@ -222,14 +222,14 @@ func (c *local) DraftObject(worker uint64, gpu string, size uint64, meta []byte)
 }
 
 func (c *local) PublishDraft(o *Object, name string) error {
-	err := o.draft.Publish(name)
+	err := o.draft.Publish(context.Background(), name)
 	if err == nil && name != "" {
 		c.conn.ReleaseID(o.ID)
 	}
 	return err
 }
 
-func (c *local) DropDraft(o *Object) { o.draft.Abort() }
+func (c *local) DropDraft(o *Object) { o.draft.Abort(context.Background()) }
 
 func (c *local) Close() error { return c.conn.Close() }
 
@@ -239,7 +239,7 @@ type remote struct{ local }
 // DialServer connects to the daemon of another machine, named as client.DialServer has it. silence: as client.Options
 // has it.
 func DialServer(server, program string, silence time.Duration) (Control, error) {
-	conn, err := client.DialServer(server, client.Options{Program: program, Silence: silence})
+	conn, err := client.DialServer(context.Background(), server, client.Options{Program: program, Silence: silence})
 	if err != nil {
 		return nil, err
 	}
@@ -247,13 +247,13 @@ func DialServer(server, program string, silence time.Duration) (Control, error) 
 }
 
 func (c *local) Others(program string, silence time.Duration) (list []Other, err error) {
-	access, err := c.conn.Access()
+	access, err := c.conn.Access(context.Background())
 	if err != nil {
 		return nil, err
 	}
 	for _, n := range access.Nodes {
 		list = append(list, Other{n.ID, n.Name, func() (Control, error) {
-			conn, err := access.DialNode(n, client.Options{Program: program, Silence: silence})
+			conn, err := access.DialNode(context.Background(), n, client.Options{Program: program, Silence: silence})
 			if err != nil {
 				return nil, err
 			}
@@ -265,22 +265,22 @@ func (c *local) Others(program string, silence time.Duration) (list []Other, err
 
 func (c *remote) OpenRemoteWorker(platform uint32, own link.Fingerprint, lanes int, plaintext,
 	resume bool) (conn.RemoteWorker, error) {
-	w, err := c.conn.OpenRemoteWorker(platform, own, lanes, plaintext, resume)
+	w, err := c.conn.OpenRemoteWorker(context.Background(), platform, own, lanes, plaintext, resume)
 	return conn.RemoteWorker{ID: w.ID, Fingerprint: w.WorkerSHA256, Tickets: w.Tickets}, err
 }
 
 func (c *remote) KeepSession(limit time.Duration) (time.Duration, error) {
-	return c.conn.KeepSession(limit)
+	return c.conn.KeepSession(context.Background(), limit)
 }
 
 func (c *remote) ResumeWorker(worker uint64, lanes []int) ([][32]byte, error) {
-	return c.conn.ResumeWorker(worker, lanes)
+	return c.conn.ResumeWorker(context.Background(), worker, lanes)
 }
 
 func (c *remote) Leave() { c.conn.LeaveSession() }
 
 func (c *remote) DialLane(ticket [32]byte) (*os.File, error) {
-	s, err := c.conn.DialLane(ticket)
+	s, err := c.conn.DialLane(context.Background(), ticket)
 	if err != nil {
 		return nil, err
 	}
@@ -293,15 +293,15 @@ func (c *remote) AllocSegment(uint64, func()) (*Segment, error) {
 }
 
 func (c *local) OfferPeer(worker, link uint64, lanes int, plaintext bool) ([]byte, error) {
-	return c.conn.OfferPeer(worker, link, lanes, plaintext)
+	return c.conn.OfferPeer(context.Background(), worker, link, lanes, plaintext)
 }
 
 func (c *local) DialPeer(worker, link uint64, offer []byte) error {
-	return c.conn.DialPeer(worker, link, offer)
+	return c.conn.DialPeer(context.Background(), worker, link, offer)
 }
 
 func (c *local) PairPeers(a, b, link uint64, lanes int) error {
-	return c.conn.PairPeers(a, b, link, lanes)
+	return c.conn.PairPeers(context.Background(), a, b, link, lanes)
 }
 
 func (c *local) TellPeer(worker, link uint64, up bool, with, why string) {

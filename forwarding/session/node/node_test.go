@@ -160,7 +160,7 @@ func (d *daemon) sessionBytes(t *testing.T, want uint64) {
 // other is another client of the daemon.
 func (d *daemon) other(t *testing.T) *client.Conn {
 	t.Helper()
-	c, err := client.Dial(d.socket)
+	c, err := client.Dial(context.Background(), client.Options{Socket: d.socket})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +282,7 @@ func TestReserveDevice(t *testing.T) {
 func TestAttachObject(t *testing.T) {
 	d, c := start(t)
 	writer := d.other(t)
-	put, err := writer.Put([]byte("contents"), client.CreateOptions{Name: "o", Class: object.Named})
+	put, err := writer.Put(context.Background(), []byte("contents"), client.CreateOptions{Name: "o", Class: object.Named})
 	if err != nil {
 		t.Fatal(err)
 	}

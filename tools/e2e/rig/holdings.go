@@ -69,7 +69,7 @@ const RestLimit = 30 * time.Second
 func (n *Node) AtRest(ctx context.Context, first *Holdings) (Holdings, error) {
 	ctx, cancel := context.WithTimeout(ctx, RestLimit)
 	defer cancel()
-	conn, err := client.Dial(n.Socket())
+	conn, err := client.Dial(ctx, client.Options{Socket: n.Socket()})
 	if err != nil {
 		return Holdings{}, err
 	}
@@ -78,7 +78,7 @@ func (n *Node) AtRest(ctx context.Context, first *Holdings) (Holdings, error) {
 	var grown error
 	for {
 		var s Status
-		text, err := n.soon(func() ([]byte, error) { return conn.Status() })
+		text, err := n.soon(func() ([]byte, error) { return conn.Status(ctx) })
 		if err == nil {
 			err = json.Unmarshal(text, &s)
 		}

@@ -299,12 +299,12 @@ func (n *Node) Status(ctx context.Context) (s Status, err error) {
 // statusHere asks over a connection of this process's.
 func (n *Node) statusHere() ([]byte, error) {
 	return n.soon(func() ([]byte, error) {
-		c, err := client.Dial(n.Socket())
+		c, err := client.Dial(context.Background(), client.Options{Socket: n.Socket()})
 		if err != nil {
 			return nil, err
 		}
 		defer c.Close()
-		return c.Status()
+		return c.Status(context.Background())
 	})
 }
 

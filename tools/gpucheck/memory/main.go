@@ -116,7 +116,8 @@ func (c *check) startIn(env []string, args ...string) (err error) {
 		return err
 	}
 	for range 300 { // Pause: until the daemon serves
-		if c.conn, err = client.Dial(filepath.Join(c.dir, "s")); err == nil {
+		if c.conn, err = client.Dial(context.Background(), client.Options{Socket: filepath.Join(c.dir,
+			"s")}); err == nil {
 			return nil
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -146,7 +147,7 @@ func (c *check) run(largest uint64) (err error) {
 		return err
 	}
 	begin := time.Now()
-	list, err := c.conn.GPUs()
+	list, err := c.conn.GPUs(context.Background())
 	if err != nil {
 		return fmt.Errorf("the GPUs: %w", err)
 	}
@@ -158,11 +159,12 @@ func (c *check) run(largest uint64) (err error) {
 		return errors.New("there is no GPU")
 	}
 	gpu := list[0].UUID
-	one, err := c.conn.CreateDevice(gpu, 5<<20, client.CreateOptions{}) // the first one makes the context
+	one, err := c.conn.CreateDevice(context.Background(), gpu, 5<<20,
+		client.CreateOptions{}) // the first one makes the context
 	if err != nil {
 		return err
 	}
-	one.Abort()
+	one.Abort(context.Background())
 	if err := c.figures(gpu, 1<<20, largest); err != nil {
 		return err
 	}
@@ -204,7 +206,7 @@ func (c *check) offers(list []client.GPU) error {
 		if err := c.startIn(x.env, x.args...); err != nil {
 			return err
 		}
-		got, err := c.conn.GPUs()
+		got, err := c.conn.GPUs(context.Background())
 		same := len(got) == len(x.want)
 		for i := range got {
 			same = same && got[i].UUID == x.want[i].UUID
@@ -212,9 +214,9 @@ func (c *check) offers(list []client.GPU) error {
 		c.must(err == nil && same, "%s: %d of %d GPUs are offered (%v)", x.what, len(got), len(list), err)
 		for _, g := range list {
 			offered := slices.ContainsFunc(x.want, func(w client.GPU) bool { return w.UUID == g.UUID })
-			b, err := c.conn.CreateDevice(g.UUID, 1<<20, client.CreateOptions{})
+			b, err := c.conn.CreateDevice(context.Background(), g.UUID, 1<<20, client.CreateOptions{})
 			if err == nil {
-				err = b.Abort()
+				err = b.Abort(context.Background())
 			}
 			c.must(offered == (err == nil), "%s: an object on GPU %s: %v", x.what, g.UUID, err)
 		}
@@ -246,43 +248,43 @@ func reversed(n int) string {
 
 // between copies an object from one GPU to another, and back.
 func (c *check) between(a, b object.Device, n uint64) error {
-	host, err := c.conn.Create(n, client.CreateOptions{Own: true})
+	host, err := c.conn.Create(context.Background(), n, client.CreateOptions{Own: true})
 	if err != nil {
 		return err
 	}
 	for i := range host.Bytes() {
 		host.Bytes()[i] = byte(i * 11)
 	}
-	last, err := host.Seal()
+	last, err := host.Seal(context.Background())
 	if err != nil {
 		return err
 	}
 	defer last.Release()
 	from := last.ID()
 	for _, gpu := range []object.Device{a, b, a} {
-		buf, err := c.conn.CreateDevice(gpu, n, client.CreateOptions{})
+		buf, err := c.conn.CreateDevice(context.Background(), gpu, n, client.CreateOptions{})
 		if err != nil {
 			return err
 		}
 		err = c.timed(fmt.Sprintf("%d MiB to GPU %s", n>>20, gpu), 5, func() error {
-			return c.conn.CopyObject(buf.ID(), 0, from, "", 0, n)
+			return c.conn.CopyObject(context.Background(), buf.ID(), 0, from, "", 0, n)
 		})
 		if err != nil {
 			return err
 		}
-		obj, err := buf.Seal()
+		obj, err := buf.Seal(context.Background())
 		if err != nil {
 			return err
 		}
 		defer obj.Release()
 		from = obj.ID()
 	}
-	back, err := c.conn.Create(n, client.CreateOptions{Own: true})
+	back, err := c.conn.Create(context.Background(), n, client.CreateOptions{Own: true})
 	if err != nil {
 		return err
 	}
-	defer back.Abort()
-	err = c.conn.CopyObject(back.ID(), 0, from, "", 0, n)
+	defer back.Abort(context.Background())
+	err = c.conn.CopyObject(context.Background(), back.ID(), 0, from, "", 0, n)
 	c.must(err == nil && bytes.Equal(back.Bytes(), last.Bytes()), "%d MiB went to one GPU, the other and back (%v)",
 		n>>20, err)
 	return c.ways()
@@ -290,7 +292,7 @@ func (c *check) between(a, b object.Device, n uint64) error {
 
 // ways prints how the keeper copied.
 func (c *check) ways() error {
-	raw, err := c.conn.Status()
+	raw, err := c.conn.Status(context.Background())
 	if err != nil {
 		return err
 	}
@@ -331,11 +333,11 @@ func (c *check) figures(gpu object.Device, sizes ...uint64) error {
 			tries int
 		}{{", the first time", 1}, {", again", 200}} {
 			err := c.timed("create and abort "+what+" through the daemon"+x.what, x.tries, func() error {
-				b, err := c.conn.CreateDevice(gpu, n, client.CreateOptions{})
+				b, err := c.conn.CreateDevice(context.Background(), gpu, n, client.CreateOptions{})
 				if err != nil {
 					return err
 				}
-				return b.Abort()
+				return b.Abort(context.Background())
 			})
 			if err != nil {
 				return err
@@ -343,7 +345,7 @@ func (c *check) figures(gpu object.Device, sizes ...uint64) error {
 		}
 		err := c.timed("for comparison: two questions that the daemon answers at once", 200, func() error {
 			for range 2 {
-				_, _ = c.conn.Stat(object.NewID()) // there is none: it is the time that counts
+				_, _ = c.conn.Stat(context.Background(), object.NewID()) // there is none: it is the time that counts
 			}
 			return nil
 		})
@@ -362,40 +364,40 @@ func (c *check) figures(gpu object.Device, sizes ...uint64) error {
 
 // copies times the keeper's copies between host memory and the GPU.
 func (c *check) copies(gpu object.Device, n uint64, what string) error {
-	host, err := c.conn.Create(n, client.CreateOptions{Own: true})
+	host, err := c.conn.Create(context.Background(), n, client.CreateOptions{Own: true})
 	if err != nil {
 		return err
 	}
 	for i := range host.Bytes() {
 		host.Bytes()[i] = byte(i * 7)
 	}
-	from, err := host.Seal()
+	from, err := host.Seal(context.Background())
 	if err != nil {
 		return err
 	}
 	defer from.Release()
-	buf, err := c.conn.CreateDevice(gpu, n, client.CreateOptions{})
+	buf, err := c.conn.CreateDevice(context.Background(), gpu, n, client.CreateOptions{})
 	if err != nil {
 		return err
 	}
-	there := func() error { return c.conn.CopyObject(buf.ID(), 0, from.ID(), "", 0, n) }
+	there := func() error { return c.conn.CopyObject(context.Background(), buf.ID(), 0, from.ID(), "", 0, n) }
 	err = errors.Join(c.timed("host object to GPU by the keeper, the first time, "+what, 1, there),
 		c.timed("host object to GPU by the keeper, the second time, "+what, 1, there),
 		c.timed("host object to GPU by the keeper, again, "+what, 10, there))
 	if err != nil {
 		return err
 	}
-	obj, err := buf.Seal()
+	obj, err := buf.Seal(context.Background())
 	if err != nil {
 		return err
 	}
 	defer obj.Release()
-	back, err := c.conn.Create(n, client.CreateOptions{Own: true})
+	back, err := c.conn.Create(context.Background(), n, client.CreateOptions{Own: true})
 	if err != nil {
 		return err
 	}
-	defer back.Abort()
-	home := func() error { return c.conn.CopyObject(back.ID(), 0, obj.ID(), "", 0, n) }
+	defer back.Abort(context.Background())
+	home := func() error { return c.conn.CopyObject(context.Background(), back.ID(), 0, obj.ID(), "", 0, n) }
 	err = errors.Join(c.timed("GPU to host object by the keeper, the first time, "+what, 1, home),
 		c.timed("GPU to host object by the keeper, the second time, "+what, 1, home),
 		c.timed("GPU to host object by the keeper, again, "+what, 10, home), c.ways())
@@ -438,11 +440,11 @@ func (c *check) lives(gpu object.Device, largest uint64) error {
 // pass has one process write an object and another one read it, with the keeper killed in between.
 func (c *check) pass(gpu object.Device, n uint64, writer, reader *helper) error {
 	what, name := strconv.FormatUint(n>>20, 10)+" MiB", "canary-"+strconv.FormatUint(n, 10)
-	buf, err := c.conn.CreateDevice(gpu, n, client.CreateOptions{Name: name, Class: object.Named})
+	buf, err := c.conn.CreateDevice(context.Background(), gpu, n, client.CreateOptions{Name: name, Class: object.Named})
 	if err != nil {
 		return err
 	}
-	obj, err := buf.Seal()
+	obj, err := buf.Seal(context.Background())
 	if err != nil {
 		return err
 	}
@@ -469,19 +471,19 @@ func (c *check) pass(gpu object.Device, n uint64, writer, reader *helper) error 
 	c.print("get "+what+" from the daemon, import, map; both started", all)
 	c.print("  of it the daemon's answer, with the descriptor", gets)
 	c.print("  of it import and map", maps)
-	stage, err := c.conn.Create(64, client.CreateOptions{Own: true})
+	stage, err := c.conn.Create(context.Background(), 64, client.CreateOptions{Own: true})
 	if err != nil {
 		return err
 	}
-	defer stage.Abort()
-	err = c.conn.CopyObject(stage.ID(), 0, object.ID{}, name, 0, 64)
+	defer stage.Abort(context.Background())
+	err = c.conn.CopyObject(context.Background(), stage.ID(), 0, object.ID{}, name, 0, 64)
 	c.must(err == nil && bytes.HasPrefix(stage.Bytes(), []byte("canary-of-"+name)),
 		"%s: the next keeper copies %.40q (%v)", what, stage.Bytes(), err)
-	return c.conn.DeleteByName(name)
+	return c.conn.DeleteByName(context.Background(), name)
 }
 
 func (c *check) killKeeper() (pid int, err error) {
-	status, err := c.conn.Status()
+	status, err := c.conn.Status(context.Background())
 	if err != nil {
 		return 0, err
 	}
@@ -495,11 +497,12 @@ func (c *check) killKeeper() (pid int, err error) {
 
 // ends kills the daemon while a process has an object mapped.
 func (c *check) ends(gpu object.Device, writer, reader *helper) error {
-	buf, err := c.conn.CreateDevice(gpu, 1<<20, client.CreateOptions{Name: "last", Class: object.Named})
+	buf, err := c.conn.CreateDevice(context.Background(), gpu, 1<<20, client.CreateOptions{Name: "last",
+		Class: object.Named})
 	if err != nil {
 		return err
 	}
-	if _, err := buf.Seal(); err != nil {
+	if _, err := buf.Seal(context.Background()); err != nil {
 		return err
 	}
 	_, err = writer.ask("write last still-there")
@@ -512,7 +515,7 @@ func (c *check) ends(gpu object.Device, writer, reader *helper) error {
 	_ = c.daemon.Wait()
 	c.conn.Close()
 	c.daemon, c.conn = next.daemon, next.conn
-	info, err := c.conn.StatByName("last")
+	info, err := c.conn.StatByName(context.Background(), "last")
 	c.must(err == nil && info.Kind == object.CUDA && info.Device == gpu, "it has the object, of kind %v (%v)", info.Kind, err)
 	_ = c.daemon.Process.Kill()
 	_ = c.daemon.Wait()
@@ -522,7 +525,7 @@ func (c *check) ends(gpu object.Device, writer, reader *helper) error {
 	if err := c.start(); err != nil {
 		return err
 	}
-	_, err = c.conn.StatByName("last")
+	_, err = c.conn.StatByName(context.Background(), "last")
 	c.must(errors.Is(err, object.ErrNotFound), "the next daemon does not have the object: %v", err)
 	return nil
 }
@@ -587,7 +590,7 @@ func (h *helper) number(line string) (uint64, error) {
 
 // child answers lines until its input ends.
 func child(driver, role string) error {
-	conn, err := client.DialOptions(client.Options{Program: role})
+	conn, err := client.Dial(context.Background(), client.Options{Program: role})
 	if err != nil {
 		return err
 	}

@@ -92,7 +92,7 @@ func (l *lane) run() (err error) {
 	}
 	if err := l.retry(func() (err error) {
 		l.conn,
-			err = client.DialOptions(client.Options{Index: use})
+			err = client.Dial(context.Background(), client.Options{Index: use})
 		return err
 	}); err != nil {
 		return err
@@ -129,7 +129,7 @@ func (l *lane) begin() error {
 	if l.Life > 0 {
 		began := time.Now()
 		for {
-			_, err := l.conn.StatByName(l.markName(l.Life - 1))
+			_, err := l.conn.StatByName(context.Background(), l.markName(l.Life-1))
 			if errors.Is(err, object.ErrNotFound) {
 				break
 			}
@@ -163,7 +163,7 @@ func (l *lane) notice() error {
 		}
 	}
 	err := l.retry(func() (err error) {
-		l.mark, err = l.conn.Put(make([]byte, 1), client.CreateOptions{Name: l.markName(l.Life),
+		l.mark, err = l.conn.Put(context.Background(), make([]byte, 1), client.CreateOptions{Name: l.markName(l.Life),
 			EphemeralName: true})
 		return err
 	})
@@ -285,16 +285,16 @@ func (l *lane) size() uint64 {
 // put makes t an object. tried says that its seal was asked for.
 func (l *lane) put(t *thing, o client.CreateOptions) (obj *client.Object, tried bool, err error) {
 	o.Meta, o.Class = t.meta(), t.Class
-	b, err := l.conn.Create(t.Size, o)
+	b, err := l.conn.Create(context.Background(), t.Size, o)
 	if err != nil {
 		return nil, false, err
 	}
 	t.fill(b.Bytes())
-	obj, err = b.Seal()
+	obj, err = b.Seal(context.Background())
 	if err == nil {
 		return obj, true, nil
 	}
-	if late := b.Abort(); late != nil && !errors.Is(late, client.ErrDisconnected) {
+	if late := b.Abort(context.Background()); late != nil && !errors.Is(late, client.ErrDisconnected) {
 		return nil, true, fmt.Errorf("%w: after %q, an abort answers: %w", errFault, err, late)
 	}
 	return nil, true, err

@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -244,7 +245,7 @@ func (l *lane) put1() error {
 			return err
 		}
 		if number != 0 {
-			err = l.conn.Bind(obj.ID(), name, true)
+			err = l.conn.Bind(context.Background(), obj.ID(), name, true)
 		}
 		if err != nil {
 			obj.Release()
@@ -263,13 +264,15 @@ func (l *lane) remove(name string) error {
 		return err
 	}
 	if number == 0 {
-		if err := l.conn.DeleteByName(name); err != nil && !errors.Is(err, object.ErrNotFound) &&
+		if err := l.conn.DeleteByName(context.Background(), name); err != nil && !errors.Is(err, object.ErrNotFound) &&
 			!l.turnedDown("delete", err) {
 			return fmt.Errorf("%w: delete of %q, which is not there: %w", errFault, name, err)
 		}
 		return nil
 	}
-	_, err = l.do(deed{Do: doDelete, Name: name}, func() error { return l.conn.DeleteByName(name) })
+	_, err = l.do(deed{Do: doDelete, Name: name}, func() error {
+		return l.conn.DeleteByName(context.Background(), name)
+	})
 	return err
 }
 
@@ -280,7 +283,10 @@ func (l *lane) rename() error {
 	if err != nil || !known || number == 0 || from == to {
 		return err
 	}
-	_, err = l.do(deed{Do: doRename, Name: from, To: to}, func() error { return l.conn.Rename(from, to, true) })
+	_, err = l.do(deed{Do: doRename, Name: from, To: to}, func() error {
+		return l.conn.Rename(context.Background(), from,
+			to, true)
+	})
 	return err
 }
 
@@ -292,9 +298,9 @@ func (l *lane) persist() error {
 		return err
 	}
 	_, err = l.do(deed{Do: doPersist, Name: name}, func() error {
-		info, err := l.conn.StatByName(name)
+		info, err := l.conn.StatByName(context.Background(), name)
 		if err == nil {
-			err = l.conn.Update(info.ID, client.Change{Persist: true})
+			err = l.conn.Update(context.Background(), info.ID, client.Change{Persist: true})
 		}
 		if errors.Is(err, object.ErrBusy) { // on its way to disk: try again, it says
 			l.tally.Refused["persist: busy"]++
@@ -325,7 +331,8 @@ func (l *lane) compose() error {
 		return nil
 	}
 	_, err = l.do(deed{Do: doPut, Name: name, Thing: t}, func() error {
-		o, err := l.conn.Compose(members, client.CreateOptions{Name: name, Class: object.Named, Meta: t.meta()})
+		o, err := l.conn.Compose(context.Background(), members, client.CreateOptions{Name: name, Class: object.Named,
+			Meta: t.meta()})
 		if errors.Is(err, object.ErrNotFound) { // deleted, and only held
 			l.tally.Refused["compose: deleted"]++
 			return object.ErrFull
@@ -377,9 +384,9 @@ func (l *lane) contest() error {
 	var err error
 	switch l.rng.IntN(5) {
 	case 0:
-		err = l.conn.DeleteByName(name)
+		err = l.conn.DeleteByName(context.Background(), name)
 	case 1:
-		err = l.conn.Rename(name, l.contested(), l.rng.IntN(2) == 0)
+		err = l.conn.Rename(context.Background(), name, l.contested(), l.rng.IntN(2) == 0)
 	default:
 		t := l.fresh([]object.Class{object.Named, object.Named, object.Persisted, object.TTL}[l.rng.IntN(4)])
 		o := client.CreateOptions{Name: name}
@@ -395,7 +402,7 @@ func (l *lane) contest() error {
 		var obj *client.Object
 		if obj, _, err = l.put(t, o); err == nil {
 			if replace {
-				err = l.conn.Bind(obj.ID(), name, true)
+				err = l.conn.Bind(context.Background(), obj.ID(), name, true)
 			}
 			l.keep(obj, *t)
 		}
@@ -415,10 +422,10 @@ func (l *lane) sum() error {
 		return err
 	}
 	before := l.conn.Daemon().Incarnation
-	info, err := l.conn.StatByName(name)
+	info, err := l.conn.StatByName(context.Background(), name)
 	var have uint64
 	if err == nil {
-		have, err = l.conn.Checksum(info.ID)
+		have, err = l.conn.Checksum(context.Background(), info.ID)
 	}
 	switch {
 	case err == nil:
@@ -442,10 +449,10 @@ func (l *lane) sum() error {
 // pin keeps an own object in memory, or lets it go to disk again; mostly the latter.
 func (l *lane) pin() error {
 	name := l.own()
-	info, err := l.conn.StatByName(name)
+	info, err := l.conn.StatByName(context.Background(), name)
 	if err == nil {
 		pinned := l.rng.IntN(5) == 0 && info.SizeBytes < 100_000
-		err = l.conn.Update(info.ID, client.Change{Pinned: &pinned})
+		err = l.conn.Update(context.Background(), info.ID, client.Change{Pinned: &pinned})
 	}
 	if err == nil || errors.Is(err, object.ErrNotFound) || l.turnedDown("pin", err) {
 		return nil
@@ -456,11 +463,11 @@ func (l *lane) pin() error {
 // share lets others read an object, which moves it to a segment of its own, or ends that.
 func (l *lane) share() error {
 	name := l.own()
-	info, err := l.conn.StatByName(name)
+	info, err := l.conn.StatByName(context.Background(), name)
 	if err == nil && l.rng.IntN(2) == 0 {
-		err = l.conn.Share(info.ID, "all")
+		err = l.conn.Share(context.Background(), info.ID, "all")
 	} else if err == nil {
-		err = l.conn.Unshare(info.ID, "all")
+		err = l.conn.Unshare(context.Background(), info.ID, "all")
 	}
 	if err == nil || errors.Is(err, object.ErrNotFound) || l.turnedDown("share", err) {
 		return nil
@@ -487,31 +494,31 @@ func (l *lane) stream() error {
 }
 
 func (l *lane) push(name string) error {
-	w, err := l.conn.OpenWriter(name, client.StreamOptions{Frames: 8, DropOldest: true})
+	w, err := l.conn.OpenWriter(context.Background(), name, client.StreamOptions{Frames: 8, DropOldest: true})
 	if err != nil {
 		return err
 	}
-	defer w.Close()
+	defer w.Close(context.Background())
 	for range 1 + l.rng.IntN(10) {
 		t := l.fresh(object.Ephemeral)
-		b, err := w.Buffer(t.Size)
+		b, err := w.Buffer(context.Background(), t.Size)
 		if err != nil {
 			return err
 		}
 		t.fill(b.Bytes())
 		if err := w.Push(background(), b, t.meta(), time.Millisecond); err != nil {
-			return errors.Join(err, b.Abort())
+			return errors.Join(err, b.Abort(context.Background()))
 		}
 	}
 	return nil
 }
 
 func (l *lane) pop(name string) error {
-	r, err := l.conn.OpenReader(name, client.StreamOptions{})
+	r, err := l.conn.OpenReader(context.Background(), name, client.StreamOptions{})
 	if err != nil {
 		return err
 	}
-	defer r.Close()
+	defer r.Close(context.Background())
 	for range 1 + l.rng.IntN(10) {
 		f, err := r.Pop(background(), time.Millisecond)
 		if err != nil {
@@ -537,26 +544,26 @@ func (l *lane) fill() error {
 }
 
 func (l *lane) fillBoth(t *thing) error {
-	other, err := client.Dial("")
+	other, err := client.Dial(context.Background(), client.Options{})
 	if err != nil {
 		return err
 	}
 	defer other.Close()
-	b, err := l.conn.Create(t.Size, client.CreateOptions{Shared: true, Meta: t.meta()})
+	b, err := l.conn.Create(context.Background(), t.Size, client.CreateOptions{Shared: true, Meta: t.meta()})
 	if err != nil {
 		return err
 	}
-	part, err := other.Fill(b.ID(), "")
+	part, err := other.Fill(context.Background(), b.ID(), "")
 	if err != nil {
-		return errors.Join(lost(err), b.Abort())
+		return errors.Join(lost(err), b.Abort(context.Background()))
 	}
 	t.fill(part.Bytes())
-	if err := part.Done(); err != nil {
-		return errors.Join(lost(err), b.Abort())
+	if err := part.Done(context.Background()); err != nil {
+		return errors.Join(lost(err), b.Abort(context.Background()))
 	}
 	o, err := b.SealFilled(background(), time.Minute, false)
 	if err != nil {
-		return errors.Join(lost(err), b.Abort())
+		return errors.Join(lost(err), b.Abort(context.Background()))
 	}
 	l.keep(o, *t)
 	return nil

@@ -302,7 +302,7 @@ func (t *trial) finish() error {
 
 // verify compares what is there with the ledgers, when nobody is there any more, and deletes it.
 func (t *trial) verify() error {
-	conn, err := client.Dial(t.node.Socket())
+	conn, err := client.Dial(context.Background(), client.Options{Socket: t.node.Socket()})
 	if err != nil {
 		return err
 	}
@@ -354,22 +354,22 @@ func (l *lane) inventory(lane int) error {
 
 // Sweep deletes every object and stream.
 func Sweep(conn *client.Conn) error {
-	streams, err := conn.Streams("")
+	streams, err := conn.Streams(context.Background(), "")
 	if err != nil {
 		return err
 	}
 	for _, s := range streams {
-		if err := conn.RemoveStream(s.Name); err != nil && !errors.Is(err, object.ErrNotFound) {
+		if err := conn.RemoveStream(context.Background(), s.Name); err != nil && !errors.Is(err, object.ErrNotFound) {
 			return err
 		}
 	}
 	for range 3 { // what a composite had is there again without it
-		infos, err := conn.List("", true)
+		infos, err := conn.List(context.Background(), "", true)
 		if err != nil {
 			return err
 		}
 		for _, info := range infos {
-			if err := conn.Delete(info.ID); err != nil && !errors.Is(err, object.ErrNotFound) &&
+			if err := conn.Delete(context.Background(), info.ID); err != nil && !errors.Is(err, object.ErrNotFound) &&
 				!errors.Is(err, object.ErrNotSealed) {
 				return err
 			}

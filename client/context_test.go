@@ -1,0 +1,383 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/client"
+	"tendril/store"
+	"tendril/store/object"
+)
+
+// relay stands between clients and a node, and can hold back what either says.
+type relay struct {
+	socket           string
+	requests, answer sync.Mutex // held: nothing passes
+}
+
+func newRelay(t *testing.T, n *node) *relay {
+	t.Helper()
+	r := &relay{socket: filepath.Join(t.TempDir(), "relay")}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: r.socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			in, err := l.AcceptUnix()
+			if err != nil {
+				return
+			}
+			out, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: n.socket, Net: "unix"})
+			if err != nil {
+				in.Close()
+				return
+			}
+			running.Go(func() { pass(in, out, &r.requests) })
+			running.Go(func() { pass(out, in, &r.answer) })
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		running.Wait()
+	})
+	return r
+}
+
+// pass copies bytes and descriptors until an end, which it passes on.
+func pass(from, to *net.UnixConn, hold *sync.Mutex) {
+	defer to.Close()
+	defer from.Close()
+	b, control := make([]byte, 16<<10), make([]byte, 1024)
+	for {
+		n, controls, _, _, err := from.ReadMsgUnix(b, control)
+		if n == 0 || err != nil {
+			return
+		}
+		hold.Lock()
+		_, _, err = to.WriteMsgUnix(b[:n], control[:controls], nil)
+		hold.Unlock()
+		messages, _ := unix.ParseSocketControlMessage(control[:controls])
+		for _, m := range messages {
+			fds, _ := unix.ParseUnixRights(&m)
+			for _, fd := range fds {
+				unix.Close(fd)
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (r *relay) dial(t *testing.T) *client.Conn {
+	t.Helper()
+	c, err := client.Dial(context.Background(), client.Options{Socket: r.socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// held is what a node's clients have of it.
+type held struct{ objects, open, references, streams int }
+
+func (n *node) held(t *testing.T, look *client.Conn) held {
+	t.Helper()
+	s := n.store.Status()
+	return held{s.Objects, s.OpenObjects, s.References, len(must(look.Streams(context.Background(), ""))(t))}
+}
+
+// A call whose context ends while its answer is under way says what it waited for. What the answer brings goes back,
+// without another call, and the connection is as good as before.
+func TestWhatComesTooLateGoesBack(t *testing.T) {
+	for name, test := range map[string]struct {
+		before func(t *testing.T, c *client.Conn) // makes what the call finds
+		call   func(ctx context.Context, c *client.Conn) error
+	}{
+		"Create": {call: func(ctx context.Context, c *client.Conn) error {
+			_, err := c.Create(ctx, 100, client.CreateOptions{})
+			return err
+		}},
+		"Create with labels": {call: func(ctx context.Context, c *client.Conn) error {
+			_, err := c.Create(ctx, 100, client.CreateOptions{Labels: map[string]string{"a": "b"}})
+			return err
+		}},
+		"Put": {call: func(ctx context.Context, c *client.Conn) error {
+			_, err := c.Put(ctx, []byte("text"), client.CreateOptions{})
+			return err
+		}},
+		"NewUpload": {call: func(ctx context.Context, c *client.Conn) error {
+			_, err := c.NewUpload(ctx, 100, client.CreateOptions{})
+			return err
+		}},
+		"GetByName": {makeNamed, func(ctx context.Context, c *client.Conn) error {
+			_, err := c.GetByName(ctx, "named", 0)
+			return err
+		}},
+		"Open": {makeNamed, func(ctx context.Context, c *client.Conn) error {
+			_, err := c.Open(ctx, object.ID{}, "named", 0)
+			return err
+		}},
+		"Compose": {makeNamed, func(ctx context.Context, c *client.Conn) error {
+			info, err := c.StatByName(context.Background(), "named")
+			if err != nil {
+				return err
+			}
+			_, err = c.Compose(ctx, []object.Member{{Name: "m", ID: info.ID}}, client.CreateOptions{})
+			return err
+		}},
+		"OpenWriter": {call: func(ctx context.Context, c *client.Conn) error {
+			_, err := c.OpenWriter(ctx, "stream", client.StreamOptions{})
+			return err
+		}},
+		"OpenReader": {call: func(ctx context.Context, c *client.Conn) error {
+			_, err := c.OpenReader(ctx, "stream", client.StreamOptions{})
+			return err
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := startNode(t, store.Options{})
+			r := newRelay(t, n)
+			c, look := r.dial(t), n.dial(t)
+			if test.before != nil {
+				test.before(t, c)
+			}
+			before, fds := n.held(t, look), openFDs(t)
+			ctx, cancel := context.WithCancel(context.Background())
+			failed := make(chan error, 1)
+			go func() {
+				// Compose asks for its member first
+				failed <- test.call(&lateContext{Context: ctx, hold: &r.answer}, c)
+			}()
+			waitFor(t, "the daemon to have done it", func() bool { return n.held(t, look) != before })
+			cancel()
+			err := <-failed
+			if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "waiting for the daemon") {
+				t.Errorf("%v", err)
+			}
+			r.answer.Unlock()
+			waitFor(t, "what came too late to go back", func() bool { return n.held(t, look) == before })
+			if _, err := c.Status(context.Background()); err != nil {
+				t.Errorf("the next call: %v", err)
+			}
+			waitFor(t, "descriptors to be closed", func() bool { return openFDs(t) <= fds+2 }) // a segment stays here and there
+		})
+	}
+}
+
+func makeNamed(t *testing.T, c *client.Conn) {
+	t.Helper()
+	o := must(c.Put(context.Background(), []byte("text"), client.CreateOptions{Name: "named"}))(t)
+	o.Release()
+	must(c.Status(context.Background()))(t) // the release went before it
+}
+
+// lateContext holds answers back from when it is first looked at.
+type lateContext struct {
+	context.Context
+	once sync.Once
+	hold *sync.Mutex
+}
+
+func (c *lateContext) Done() <-chan struct{} {
+	c.once.Do(c.hold.Lock)
+	return c.Context.Done()
+}
+
+func TestCancelWhileWaitingForAName(t *testing.T) {
+	n := startNode(t, store.Options{})
+	c, other, look := n.dial(t), n.dial(t), n.dial(t)
+	before := n.held(t, look)
+	for name, call := range map[string]func(ctx context.Context) error{
+		"GetByName": func(ctx context.Context) error { _, err := c.GetByName(ctx, "late", time.Hour); return err },
+		"GetMany": func(ctx context.Context) error {
+			_, err := c.GetMany(ctx, []client.Wanted{{Name: "late"}}, time.Hour)
+			return err
+		},
+		"Open": func(ctx context.Context) error { _, err := c.Open(ctx, object.ID{}, "late", time.Hour); return err },
+	} {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+		err := call(ctx)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, client.ErrDisconnected) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	o := must(other.Put(context.Background(), []byte("x"), client.CreateOptions{Name: "late"}))(t) // now it comes
+	o.Release()
+	if err := other.DeleteByName(context.Background(), "late"); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the references that came too late to go back", func() bool { return n.held(t, look) == before })
+}
+
+func TestCancelWhileWaitingForMemory(t *testing.T) {
+	n := startNode(t, store.Options{CapacityBytes: 8 << 20})
+	c, other, look := n.dial(t), n.dial(t), n.dial(t)
+	kept := must(other.Create(context.Background(), 6<<20, client.CreateOptions{}))(t)
+	before := n.held(t, look)
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	_, err := c.Create(ctx, 5<<20, client.CreateOptions{})
+	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, object.ErrFull) ||
+		!strings.Contains(err.Error(), "waiting for memory") {
+		t.Errorf("%v", err)
+	}
+	if now := n.held(t, look); now != before {
+		t.Errorf("%+v, want %+v", now, before)
+	}
+	kept.Abort(context.Background())
+	b := must(c.Create(context.Background(), 5<<20, client.CreateOptions{}))(t)
+	if err := b.Abort(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A daemon that reads nothing holds up no call beyond its context, those neither that only want to send. What was sent
+// in part goes out whole when the daemon reads again.
+func TestCancelBehindAStalledDaemon(t *testing.T) {
+	n := startNode(t, store.Options{})
+	r := newRelay(t, n)
+	c, look := r.dial(t), n.dial(t)
+	before := n.held(t, look)
+	writing, stop := context.WithCancel(context.Background())
+	const size = 8 << 20 // more than sockets hold
+	up := must(c.NewUpload(writing, size, client.CreateOptions{}))(t)
+	r.requests.Lock()
+	wrote := make(chan error, 1)
+	go func() {
+		_, err := up.Write(make([]byte, size))
+		wrote <- err
+	}()
+	for range 3 { // behind a message of which a part is out
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+		if _, err := c.Status(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a call behind: %v", err)
+		}
+		cancel()
+	}
+	stop()
+	if err := <-wrote; !errors.Is(err, context.Canceled) {
+		t.Errorf("the write: %v", err)
+	}
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := up.Abort(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("an abort that the daemon does not read: %v", err)
+	}
+	r.requests.Unlock()
+	if _, err := c.Status(context.Background()); err != nil {
+		t.Errorf("the next call: %v", err)
+	}
+	waitFor(t, "the upload to be gone", func() bool {
+		up.Abort(context.Background())
+		return n.held(t, look) == before
+	})
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A seal under way when its context ends is as the daemon does it: another Seal gives the object, and Abort gives the
+// reference back.
+func TestCancelASeal(t *testing.T) {
+	n := startNode(t, store.Options{})
+	r := newRelay(t, n)
+	c, look := r.dial(t), n.dial(t)
+	before := n.held(t, look)
+	for _, again := range []bool{true, false} {
+		b := must(c.Create(context.Background(), 100, client.CreateOptions{}))(t)
+		copy(b.Bytes(), "text")
+		ctx, cancel := context.WithCancel(context.Background())
+		failed := make(chan error, 1)
+		r.answer.Lock()
+		go func() {
+			_, err := b.Seal(ctx)
+			failed <- err
+		}()
+		waitFor(t, "the seal", func() bool {
+			return must(look.Stat(context.Background(), b.ID()))(t).State == object.Sealed
+		})
+		cancel()
+		if err := <-failed; !errors.Is(err, context.Canceled) {
+			t.Errorf("%v", err)
+		}
+		r.answer.Unlock()
+		if again {
+			o := must(b.Seal(context.Background()))(t)
+			if string(o.Bytes()[:4]) != "text" {
+				t.Errorf("%q", o.Bytes()[:4])
+			}
+			o.Release()
+		} else if err := b.Abort(context.Background()); err != nil {
+			t.Error(err)
+		}
+		waitFor(t, "the object to go", func() bool { return n.held(t, look) == before })
+	}
+}
+
+// What is under way of a stream when a context ends: a frame that comes too late goes back, for whoever pops next.
+func TestCancelAPop(t *testing.T) {
+	n := startNode(t, store.Options{})
+	c, other := n.dial(t), n.dial(t)
+	for _, ahead := range []int{0, 4} {
+		name := fmt.Sprint("ahead", ahead)
+		reader := must(c.OpenReader(context.Background(), name, client.StreamOptions{Ahead: ahead}))(t)
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+		if _, err := reader.Pop(ctx, -1); !errors.Is(err, context.DeadlineExceeded) ||
+			!strings.Contains(err.Error(), "stream "+strconv.Quote(name)) {
+			t.Errorf("ahead %d: %v", ahead, err)
+		}
+		cancel()
+		w := must(other.OpenWriter(context.Background(), name, client.StreamOptions{}))(t)
+		if err := w.Write(context.Background(), []byte("frame"), nil, 0); err != nil {
+			t.Fatal(err)
+		}
+		f := must(reader.Pop(context.Background(), -1))(t)
+		if f.Number != 1 || string(f.Bytes()) != "frame" {
+			t.Errorf("ahead %d: frame %d, %q", ahead, f.Number, f.Bytes())
+		}
+		f.Release()
+		reader.Close(context.Background())
+		if err := w.End(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestDialGivesUp: nobody accepts, or who does says nothing.
+func TestDialGivesUp(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: socket}), unix.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	fds := openFDs(t)
+	for range 3 { // the first waits for an answer, later ones for room
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+		if _, err := client.Dial(ctx, client.Options{Socket: socket}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+		cancel()
+	}
+	if now := openFDs(t); now != fds {
+		t.Errorf("%d descriptors, %d before", now, fds)
+	}
+}
