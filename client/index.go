@@ -311,7 +311,7 @@ func (c *Conn) fastGet(ctx context.Context, m *wire.GetRequest) *Object {
 	return o
 }
 
-// get finds and holds an object; nil where it cannot. rescued: rescueHeld was faster, and has left the index for it.
+// get finds and holds an object; nil where it cannot. rescued: rescueHeld was faster, and what was to be left is.
 func (ix *fastIndex) get(key index.Key) (o *Object, rescued bool) {
 	var f index.Found
 	if !ix.reader.Find(key, &f) {
@@ -353,6 +353,7 @@ func (ix *fastIndex) get(key index.Key) (o *Object, rescued bool) {
 	o.released.Store(true)
 	ix.c.unref(v)
 	ix.c.releaseObject(o)
+	ix.leave()
 	return nil, true
 }
 
@@ -390,7 +391,7 @@ func (c *Conn) rescueHeld() {
 			v.fast.Add(-1) // not the last: closeIndex, which gives up the index's own, follows
 		}
 		ix.pins.Drop(slot)
-		ix.leave() // nor is this
+		// its user of the index leaves at the object's Release: get may be looking at the index still
 	}
 }
 

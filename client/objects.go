@@ -433,6 +433,9 @@ func (o *Object) Release() {
 	if o.released.Swap(true) || o.index != nil && o.index.release(o) {
 		return
 	}
+	if o.index != nil { // rescueHeld was here
+		o.index.leave()
+	}
 	o.c.unref(o.view)
 	o.c.releaseObject(o)
 }
