@@ -260,12 +260,34 @@ type nodeAudit struct {
 
 // allAudit asks all nodes, and puts their events in order: up to the time to which each of them has told all.
 func (d *Daemon) allAudit(m wire.AuditRequest, places map[string]map[string]uint64) (all AuditPage, err error) {
+	told, next, all, err := d.gatherAudit(m, places)
+	for _, e := range told {
+		all.Events = append(all.Events, e.Event)
+	}
+	if err != nil {
+		return all, err
+	}
+	raw, err := json.Marshal(next)
+	all.Next = string(raw)
+	all.Events = notNil(all.Events)
+	return all, err
+}
+
+// nodeEvent is an event of a node, by the node's identifier: a node may have had another name.
+type nodeEvent struct {
+	audit.Event
+	node string
+}
+
+// gatherAudit is allAudit with the events' nodes. next is where each node and series goes on behind them.
+func (d *Daemon) gatherAudit(m wire.AuditRequest, places map[string]map[string]uint64) (told []nodeEvent,
+	next map[string]map[string]uint64, all AuditPage, err error) {
 	found := d.askForAudit(m, places)
 	end := time.Time{}
 	for _, n := range found {
 		switch {
 		case n.err != nil && n.name == d.identity.Name:
-			return all, n.err
+			return nil, nil, all, n.err
 		case n.err != nil:
 			all.Silent = append(all.Silent, n.name)
 		case n.page.More && len(n.page.Events) > 0:
@@ -274,14 +296,16 @@ func (d *Daemon) allAudit(m wire.AuditRequest, places map[string]map[string]uint
 			}
 		}
 	}
-	next := map[string]map[string]uint64{}
+	next = map[string]map[string]uint64{}
 	for _, n := range found {
 		next[n.id] = places[n.id]
 		if n.err != nil {
 			continue
 		}
 		all.Lost, all.More = all.Lost+n.page.Lost, all.More || n.page.More
-		next[n.id] = n.page.Places
+		if next[n.id] = n.page.Places; next[n.id] == nil {
+			next[n.id] = map[string]uint64{} // it must not be, and would end this node
+		}
 		later := func(e audit.Event) bool { return !end.IsZero() && e.Time.After(end) }
 		for _, e := range n.page.Events {
 			if later(e) {
@@ -290,18 +314,16 @@ func (d *Daemon) allAudit(m wire.AuditRequest, places map[string]map[string]uint
 		}
 		for _, e := range n.page.Events {
 			if e.Number <= next[n.id][e.Detail] {
-				all.Events = append(all.Events, e)
+				told = append(told, nodeEvent{e, n.id})
 			}
 		}
 	}
-	slices.SortFunc(all.Events, func(a, b audit.Event) int {
+	slices.SortFunc(told, func(a, b nodeEvent) int {
 		return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Detail, b.Detail),
 			cmp.Compare(a.Number, b.Number))
 	})
-	raw, err := json.Marshal(next)
-	all.Next = string(raw)
-	all.Events, all.Silent = notNil(all.Events), notNil(all.Silent)
-	return all, err
+	all.Silent = notNil(all.Silent)
+	return told, next, all, nil
 }
 
 func (d *Daemon) askForAudit(m wire.AuditRequest, places map[string]map[string]uint64) []nodeAudit {

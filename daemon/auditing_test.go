@@ -39,11 +39,14 @@ func auditAt(t *testing.T, conn *client.Conn, q client.AuditQuery) (all []AuditP
 	return all, what
 }
 
+const maxPlace = 5000 // bytes of an argument that are no place
+
 // What is asked for at either node is in one list, in order, once, whatever the length of its pages; also what was
 // refused.
 func TestAudit(t *testing.T) {
 	t.Setenv("TENDRIL_CREDENTIALS", t.TempDir())
 	ns, ca, cb := newNodes(t), aNode(t, "a"), aNode(t, "b")
+	ca.HTTP = "127.0.0.1:0"
 	a, b := ns.start(ca), ns.start(cb)
 	join(t, ca, a, b)
 	admin := dial(t, ca)
@@ -100,12 +103,39 @@ func TestAudit(t *testing.T) {
 	if len(events) > 0 || err != nil { // else strangers push the administrators' lines out
 		t.Errorf("among the administrators' lines: %+v, %v", events, err)
 	}
+	all, own := pageKeyOf(t, a, pageKey{tenant: "boss", all: true}), pageKeyOf(t, a, pageKey{tenant: "lab"})
+	for limit := 1; limit < 5; limit++ {
+		var what []string
+		for _, e := range everyPage[audit.Event](t, a, "/v1/audit?node=all&", all, limit) {
+			what = append(what, e.Node+" "+e.What)
+		}
+		if !slices.Equal(what, whole) {
+			t.Errorf("over HTTP by %d: %q, want %q", limit, what, whole)
+		}
+	}
+	if list := everyPage[audit.Event](t, a, "/v1/audit?node=all&prefix=token.use&", all, 100); len(list) != 2 {
+		t.Errorf("over HTTP with a prefix: %+v", list)
+	}
+	for path, want := range map[string]int{"/v1/audit?node=b": 400, "/v1/audit?node=all&after=1.2.3": 400,
+		"/v1/audit?node=all&after=" + strings.Repeat("0", maxPlace): 400, "/v1/objects?node=all": 400} {
+		if status, body, _ := asked(t, a, path, all); status != want {
+			t.Errorf("%.60s: %d %s", path, status, body)
+		}
+	}
+	if status, body, _ := asked(t, a, "/v1/audit?node=all", own); status != 403 {
+		t.Errorf("for a tenant: %d %s", status, body)
+	}
 	if _, what := auditAt(t, admin, client.AuditQuery{Tenant: "lab"}); len(what) != 3 && len(what) != 2 {
 		t.Errorf("of one tenant: %q", what)
 	}
 	if _, what := auditAt(t, admin, client.AuditQuery{Since: time.Now().Add(time.Hour)}); len(what) != 0 {
 		t.Errorf("of the future: %q", what)
 	}
+	ns.end(b)
+	await.Until(t, "the other node is said to be silent", func() bool {
+		_, body, _ := asked(t, a, "/v1/audit?node=all", all)
+		return strings.Contains(body, `"silent":["b"]`)
+	})
 }
 
 // After a clock was set back an answer still goes on: each event comes once.

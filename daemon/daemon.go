@@ -98,6 +98,7 @@ type Daemon struct {
 	pages          pageKeys
 	past           pastHour
 	follows        follows
+	nameTelling    nameTeller
 	inspect        atomic.Pointer[inspect.Server] // nil until its step; the front door may be asked before
 	door           atomic.Pointer[frontdoor.Server]
 	dialNode       nodeDial

@@ -58,12 +58,6 @@ type factKey struct{ kind, id string }
 
 type fact struct{ state, name, tenant string }
 
-// nameMark is how far the changes of published names were told: so many of a state's.
-type nameMark struct {
-	state *fsm.State
-	count uint64
-}
-
 // Changes implements inspect.Source.
 func (l *look) Changes(v inspect.Viewer, place string) (*changes.Reader, func(), error) {
 	tenant, all := l.sees(v)
@@ -268,7 +262,10 @@ func (f *follows) unwatch(tenant string) {
 func (f *follows) tellObject(tenant string, ev events.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if ev.Kind == events.Lost {
+	switch ev.Kind {
+	case events.Published, events.Unpublished: // for those who watch; tellNames tells it here
+		return
+	case events.Lost:
 		f.tell(changes.Missed, inspect.Event{Tenant: tenant})
 		return
 	}
@@ -325,16 +322,7 @@ func (f *follows) tellFacts(now map[factKey]fact) {
 // remembers. A tenant of which that is too much misses some, and no other one does. follows.mu is held.
 func (l *look) tellNames() {
 	f := &l.follows
-	var list []fsm.NameChange
-	var missed []string
-	all := false
-	l.meta.raft.View(func(s *fsm.State) {
-		same := s == f.names.state // else it came with a snapshot, or the node has joined another cluster
-		list, f.names.count, missed, all = s.NameChanges(f.names.count)
-		if f.names.state = s; !same {
-			list, missed, all = nil, nil, true
-		}
-	})
+	list, missed, all := f.names.advance(l.meta.raft.View)
 	if all {
 		f.tell(changes.Missed, inspect.Event{})
 	}

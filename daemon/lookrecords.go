@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
+	"tendril/cluster/fsm"
 	"tendril/daemon/audit"
 	"tendril/daemon/inspect"
 	"tendril/ipc/wire"
@@ -100,18 +102,14 @@ func (l *look) Audit(v inspect.Viewer, p inspect.Page) (part inspect.Part[audit.
 	if err := l.mayAdminister(v); err != nil {
 		return part, err
 	}
+	if p.AllNodes {
+		return l.auditOfAll(p)
+	}
 	places, err := auditPlaces(p.After)
 	if err != nil {
 		return part, err
 	}
-	m := wire.AuditRequest{Tenant: p.Tenant, Limit: uint32(p.Limit)}
-	switch last := time.Unix(0, math.MaxInt64); {
-	case p.Since.After(last): // UnixNano says nothing of such times, nor of those before 1678
-		m.Since = math.MaxInt64
-	case p.Since.After(time.Unix(0, 0)):
-		m.Since = uint64(p.Since.UnixNano())
-	}
-	page, err := (*Daemon)(l).readAudit(m, p.Prefix, places)
+	page, err := (*Daemon)(l).readAudit(auditRequest(p), p.Prefix, places)
 	if err != nil {
 		return part, err
 	}
@@ -128,11 +126,95 @@ func (l *look) Audit(v inspect.Viewer, p inspect.Page) (part inspect.Part[audit.
 		}
 	}
 	if page.More || full {
-		var n []uint64
-		for _, series := range seriesAsPlaces {
-			n = append(n, until[series])
-		}
-		part.Next = auditPlace(n)
+		part.Next = seriesPlace(until)
 	}
 	return part, nil
+}
+
+// auditRequest is what a page asks a node for.
+func auditRequest(p inspect.Page) wire.AuditRequest {
+	m := wire.AuditRequest{Tenant: p.Tenant, Limit: uint32(p.Limit)}
+	switch last := time.Unix(0, math.MaxInt64); {
+	case p.Since.After(last): // UnixNano says nothing of such times, nor of those before 1678
+		m.Since = math.MaxInt64
+	case p.Since.After(time.Unix(0, 0)):
+		m.Since = uint64(p.Since.UnixNano())
+	}
+	return m
+}
+
+func seriesPlace(of map[string]uint64) string {
+	var n []uint64
+	for _, series := range seriesAsPlaces {
+		n = append(n, of[series])
+	}
+	return auditPlace(n)
+}
+
+// shownID is how much of a node's identifier stands in a place over all nodes: it has to fit into an address.
+const shownID = 12
+
+// auditOfAll gathers from all nodes. A place is that of each node, behind its identifier.
+func (l *look) auditOfAll(p inspect.Page) (part inspect.Part[audit.Event], err error) {
+	d := (*Daemon)(l)
+	places, err := d.allAuditPlaces(p.After)
+	if err != nil {
+		return part, err
+	}
+	told, next, all, err := d.gatherAudit(auditRequest(p), places)
+	if err != nil {
+		return part, err
+	}
+	part.Silent = all.Silent
+	left, full := roomOf(p), false
+	var first []nodeEvent
+	for _, e := range told {
+		if !full && !strings.HasPrefix(e.What, p.Prefix) {
+			continue
+		}
+		if full = full || !left.takes(e.Event, len(first) == 0); full {
+			next[e.node][e.Detail] = min(next[e.node][e.Detail], e.Number-1)
+			continue
+		}
+		first = append(first, e)
+	}
+	for _, e := range first {
+		if e.Number <= next[e.node][e.Detail] {
+			part.Items = append(part.Items, e.Event)
+		}
+	}
+	if all.More || full {
+		var list []string
+		for node, of := range next {
+			list = append(list, node[:min(shownID, len(node))]+"."+seriesPlace(of))
+		}
+		slices.Sort(list)
+		part.Next = strings.Join(list, "_")
+	}
+	return part, nil
+}
+
+// allAuditPlaces reads a place over all nodes. One of a node that is no member any more is nothing.
+func (d *Daemon) allAuditPlaces(text string) (map[string]map[string]uint64, error) {
+	places := map[string]map[string]uint64{}
+	if text == "" {
+		return places, nil
+	}
+	given := map[string]map[string]uint64{}
+	for of := range strings.SplitSeq(text, "_") {
+		node, place, _ := strings.Cut(of, ".")
+		at, err := auditPlaces(place)
+		if err != nil || len(node) != shownID || place == "" {
+			return nil, fmt.Errorf("%w: after %.60q: want `next` of the last answer", object.ErrInvalid, text)
+		}
+		given[node] = at
+	}
+	d.meta.raft.View(func(s *fsm.State) {
+		for _, n := range s.Nodes() {
+			if id := n.ID.String(); given[id[:shownID]] != nil {
+				places[id] = given[id[:shownID]]
+			}
+		}
+	})
+	return places, nil
 }

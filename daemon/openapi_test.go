@@ -13,6 +13,7 @@ import (
 
 	"tendril/client"
 	"tendril/cluster/pki"
+	"tendril/daemon/frontdoor"
 	"tendril/daemon/inspect"
 	"tendril/ipc/wire"
 	"tendril/store"
@@ -73,6 +74,11 @@ func TestAnswersFitTheirDocument(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	session := &session{peer: frontdoor.Peer{Tenant: "lab"}, since: time.Now(), cancel: func() {}}
+	if err := d.sessions.add(session); err != nil {
+		t.Fatal(err)
+	}
+	defer d.sessions.remove(session.id)
 	secret := pageKeyOf(t, d, pageKey{all: true})
 	status, text, _ := asked(t, d, "/v1/openapi.json", "")
 	var document map[string]any
@@ -103,7 +109,8 @@ func TestAnswersFitTheirDocument(t *testing.T) {
 			continue // TestEventsOverHTTP
 		}
 		good := entry.(map[string]any)["get"].(map[string]any)["responses"].(map[string]any)["200"].(map[string]any)
-		status, body, _ := asked(t, d, strings.ReplaceAll(path, "{id}", o.ID().String()), secret)
+		status, body, _ := asked(t, d, strings.ReplaceAll(strings.ReplaceAll(path, "sessions/{id}",
+			fmt.Sprint("sessions/", session.id)), "{id}", o.ID().String()), secret)
 		if status != http.StatusOK {
 			t.Errorf("%s: %d %s", path, status, body)
 		}
@@ -113,6 +120,12 @@ func TestAnswersFitTheirDocument(t *testing.T) {
 		checked++
 		place := strings.NewReplacer("~", "~0", "/", "~1", "{", "%7B", "}", "%7D").Replace(path)
 		fits("/paths/"+place+"/get/responses/200/content/application~1json/schema", path, body)
+	}
+	for tenant, want := range map[string]int{"lab": 200, "other": 403} {
+		path := fmt.Sprintf("/v1/sessions/%d/commands", session.id)
+		if status, body, _ := asked(t, d, path, pageKeyOf(t, d, pageKey{tenant: tenant})); status != want {
+			t.Errorf("%s for tenant %s: %d %s", path, tenant, status, body)
+		}
 	}
 	if checked < 10 {
 		t.Errorf("%d paths with a schema", checked)

@@ -141,6 +141,12 @@ func TestPageInABrowser(t *testing.T) {
 		t.Fatal(err)
 	}
 	page.until("document.getElementById('events').textContent.includes('object arrived gone')")
+	page.eval("document.querySelector('#sessions button').click()")
+	page.until("document.getElementById('flying').textContent === 'Nothing is in flight.'")
+	page.eval("document.getElementById('x-close').click()")
+	if page.eval("document.getElementById('session').hidden") != true {
+		t.Error("a session's view does not close")
+	}
 	d.sessions.remove(1)
 	page.until("!document.getElementById('sessions').textContent.includes('solver')")
 	page.quiet(everything)

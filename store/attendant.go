@@ -195,15 +195,41 @@ func (s *Store) notify(kind string, e *entry) { s.notifyAs(kind, e, e.name) }
 
 // notifyAs is notify with a name that e had. mu is held.
 func (s *Store) notifyAs(kind string, e *entry, name string) {
-	t := e.tenant
+	if e.tenant.watching.Any() {
+		s.note(e.tenant, &events.Event{Kind: kind, ID: e.id, Name: name, SizeBytes: e.size, At: time.Now().UTC()})
+	}
+}
+
+// note has a tenant's attendant tell an event, to who watches. mu is held.
+func (s *Store) note(t *tenant, ev *events.Event) {
 	switch {
 	case !t.watching.Any():
 		return
 	case len(t.events) >= eventsAhead:
 		t.missed = true
 	default:
-		t.events = append(t.events,
-			&events.Event{Kind: kind, ID: e.id, Name: name, SizeBytes: e.size, At: time.Now().UTC()})
+		t.events = append(t.events, ev)
 	}
 	s.attend(t)
+}
+
+// Tell has those who watch a tenant's objects told of something that is not the store's own.
+func (s *Store) Tell(tenant string, ev events.Event) {
+	s.mu.Lock()
+	defer s.unlock()
+	if t := s.tenants[tenant]; t != nil {
+		s.note(t, &ev)
+	}
+}
+
+// TellMissed has those who watch a tenant's objects told that they missed something; "": all who watch.
+func (s *Store) TellMissed(tenant string) {
+	s.mu.Lock()
+	defer s.unlock()
+	for name, t := range s.tenants {
+		if (tenant == "" || tenant == name) && t.watching.Any() {
+			t.missed = true
+			s.attend(t)
+		}
+	}
 }

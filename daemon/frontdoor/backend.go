@@ -83,6 +83,20 @@ type Backend interface {
 	WorkerFate(ctx context.Context, session, worker uint64) (alive bool, text string, err error)
 }
 
+// Observer is a Backend that knows what the sessions' workers do.
+type Observer interface {
+	// SessionCommands says as JSON what a session that p may see has in flight. It may wait for workers, for a second,
+	// or until ctx ends. ErrNotFound, ErrPermission.
+	SessionCommands(ctx context.Context, p Peer, session uint64) ([]byte, error)
+}
+
+// NameTeller is a Cluster that tells of published names.
+type NameTeller interface {
+	// TellNames has those who watch a tenant's objects told of the names that it publishes from now on, and of those
+	// that are published no longer, until stop is called, once.
+	TellNames() (stop func())
+}
+
 // Cluster is what the front door asks of the cluster's metadata. As Backend says.
 type Cluster interface {
 	Publish(p Peer, id object.ID, name string, replace bool) (epoch uint64, err error)

@@ -169,6 +169,21 @@ func (c *connection) workerFate(f *ipc.Frame, m wire.Number) error {
 	})
 }
 
+// sessionCommands may wait for workers, and holds no other request of the connection up meanwhile. mu is held.
+func (c *connection) sessionCommands(f *ipc.Frame, m wire.Number) error {
+	observer, ok := c.srv.opts.Backend.(Observer)
+	if !ok {
+		return fmt.Errorf("%w: this daemon does not know what sessions do", object.ErrUnsupported)
+	}
+	header := ipc.Frame{Header: f.Header}
+	return c.later(store.WaitBytes, func() {
+		b, err := observer.SessionCommands(c.ctx, c.peerNow(), m.N)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.answer(&header, long(b), err)
+	})
+}
+
 // reserveDevice is answered in its turn: of two the later one counts.
 func (c *connection) reserveDevice(m wire.ReserveDeviceRequest) error {
 	return c.srv.opts.Backend.ReserveDevice(c.session, m.Worker, m.Bytes)

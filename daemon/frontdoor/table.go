@@ -124,6 +124,7 @@ var rows = map[wire.Type]row{
 	wire.SetPeer: {admin: true, slow: true, maxPayload: 34 + 256, answer: withPeers((*connection).setPeer)},
 	wire.EndSession: {local: true, mutates: true, slow: true, maxPayload: 8,
 		answer: done((*connection).endSession)},
+	wire.SessionCommands: {maxPayload: 8, handle: on((*connection).sessionCommands)},
 	wire.ListPage: {pages: true, slow: true, maxPayload: stringMax + 2 + labelsMax + pageMax,
 		handle: on((*connection).listPage)},
 	wire.AllPage: {pages: true, admin: true, slow: true, maxPayload: stringMax + 2 + labelsMax + pageMax,

@@ -322,6 +322,8 @@ type watch struct {
 	c *connection
 	f ipc.Frame // the header alone
 	w *events.Watcher
+
+	stop func() // no published names any more
 }
 
 // watch answers with an event a frame, FlagMore in each, until the connection ends. The first frame is empty: listening
@@ -330,7 +332,10 @@ func (c *connection) watch(f *ipc.Frame, m wire.WatchRequest) error {
 	if err := c.beginWaiting(events.WatchBytes); err != nil {
 		return err
 	}
-	w := &watch{c: c, f: ipc.Frame{Header: f.Header}}
+	w := &watch{c: c, f: ipc.Frame{Header: f.Header}, stop: func() {}}
+	if names, ok := c.srv.opts.Cluster.(NameTeller); ok {
+		w.stop = names.TellNames()
+	}
 	c.appendRaw(&w.f, ipc.FlagMore, nil) // before the first event: mu is held
 	c.asleep.mu.Lock()
 	defer c.asleep.mu.Unlock()
@@ -342,6 +347,7 @@ func (c *connection) watch(f *ipc.Frame, m wire.WatchRequest) error {
 // end stops listening.
 func (w *watch) end() {
 	w.w.Close()
+	w.stop()
 	w.c.doneWaiting(events.WatchBytes)
 }
 

@@ -29,7 +29,7 @@ type failure struct {
 	Next   string `json:"next"`   // what to do
 }
 
-// route is one row of the table of everything that there is. A path may hold {id}, which is an object's.
+// route is one row of the table of everything that there is. A path may hold {id}, which is an object's or a session's.
 type route struct {
 	path   string
 	what   string // one sentence of the OpenAPI document
@@ -37,7 +37,7 @@ type route struct {
 	paged  bool   // takes limit, after and prefix
 	scrape bool   // a Scraper may ask for it
 	takes  string // what it takes besides: of state, tenant and since
-	reads  bool   // files: it takes no turn, so that nobody waits for the disk
+	reads  bool   // files: or asks workers: it takes no turn, so that nobody waits for those
 	of     any    // the zero value of what it answers, or of one of a list; nil: no JSON
 	listed bool   // a list of those
 	stream bool   // of server-sent events, whose data are those
@@ -47,8 +47,9 @@ type route struct {
 // query is what a request says besides its path's pattern.
 type query struct {
 	Page
-	id    object.ID
-	place string // of a stream: behind which to go on
+	id     object.ID
+	number uint64 // of a session
+	place  string // of a stream: behind which to go on
 }
 
 // routes is the table, made once a process and never changed.
@@ -78,6 +79,10 @@ var routes = []route{
 			return cut(q.Page, func(x Session) (place, name string) {
 				return padded(x.ID), x.Program
 			})(s.opts.Source.Sessions(v))
+		}},
+	{path: "/v1/sessions/{id}/commands", what: "What a session's queues have in flight, and where its time went.",
+		of: Commands{}, reads: true, answer: func(s *Server, v Viewer, q query) (any, error) {
+			return s.opts.Source.Commands(v, q.number)
 		}},
 	{path: "/v1/workers", what: "Processes that run drivers.", of: Worker{}, listed: true,
 		answer: func(s *Server, v Viewer, _ query) (any, error) { return items(s.opts.Source.Workers(v)) }},
@@ -114,8 +119,8 @@ var routes = []route{
 		of: Certificate{}, listed: true, answer: func(s *Server, v Viewer, q query) (any, error) {
 			return part(s.opts.Source.Certificates(v, q.Page))
 		}},
-	{path: "/v1/audit", what: "Who did what at this node, the oldest first; for the daemon's owner.", paged: true,
-		takes: "tenant since", reads: true, of: audit.Event{}, listed: true,
+	{path: "/v1/audit", what: "Who did what at this node, or at all, the oldest first; for the daemon's owner.", paged: true,
+		takes: "tenant since node", reads: true, of: audit.Event{}, listed: true,
 		answer: func(s *Server, v Viewer, q query) (any, error) { return part(s.opts.Source.Audit(v, q.Page)) }},
 	{path: "/v1/history", what: "Samples of the last hour.", of: History{},
 		answer: func(s *Server, v Viewer, _ query) (any, error) { return s.opts.Source.History(v) }},
@@ -156,6 +161,8 @@ type health struct {
 type list[T any] struct {
 	Items []T    `json:"items"`
 	Next  string `json:"next,omitempty"` // pass it as after to go on; absent at the end
+
+	Silent []string `json:"silent,omitempty"` // nodes that did not answer: what they know is missing
 }
 
 func items[T any](ts []T, err error) (any, error) {
@@ -169,7 +176,7 @@ func part[T any](p Part[T], err error) (any, error) {
 	if p.Items == nil {
 		p.Items = []T{}
 	}
-	return list[T](p), err
+	return list[T]{Items: p.Items, Next: p.Next, Silent: p.Silent}, err
 }
 
 // padded makes decimal numbers sort as numbers do.
@@ -221,7 +228,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, d *door) {
 		v.answers()
 	}
 	viewer, ok := s.viewer(ctx, d)
-	r, id := find(string(ctx.Path()))
+	r, id, number := find(string(ctx.Path()))
 	if s.opts.Turn != nil && (r == nil || !r.reads) {
 		defer s.opts.Turn(viewer)()
 	}
@@ -254,29 +261,37 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, d *door) {
 	page, err := readPage(ctx.QueryArgs(), r)
 	if err != nil {
 		refuse(ctx, fasthttp.StatusBadRequest, err.Error(), "limit is 1 to 1000; after is the next of the last answer; "+
-			"prefix begins a name; since is a time such as 2026-01-31T12:00:00Z: /v1/openapi.json says what a path takes")
+			"prefix begins a name; node is all; since is a time such as 2026-01-31T12:00:00Z: /v1/openapi.json says what a path takes")
 		return
 	}
-	s.reply(ctx, r, viewer, query{page, id, string(ctx.Request.Header.Peek("Last-Event-ID"))})
+	s.reply(ctx, r, viewer, query{page, id, number, string(ctx.Request.Header.Peek("Last-Event-ID"))})
 }
 
-// find gives the row of a path, and the object that the path names.
-func find(path string) (r *route, id object.ID) {
+// find gives the row of a path, and the object or the session that the path names.
+func find(path string) (r *route, id object.ID, number uint64) {
 	pattern := path
+	if rest, ok := strings.CutPrefix(path, "/v1/sessions/"); ok {
+		name, behind, _ := strings.Cut(rest, "/")
+		var err error
+		if number, err = strconv.ParseUint(name, 10, 64); err != nil {
+			return nil, id, 0
+		}
+		pattern = "/v1/sessions/{id}/" + behind
+	}
 	if rest, ok := strings.CutPrefix(path, "/v1/objects/"); ok {
 		name, behind, _ := strings.Cut(rest, "/")
 		var err error
 		if id, err = object.ParseID(name); err != nil {
-			return nil, id
+			return nil, id, 0
 		}
 		pattern = strings.TrimSuffix("/v1/objects/{id}/"+behind, "/")
 	}
 	for i := range routes {
 		if routes[i].path == pattern {
-			return &routes[i], id
+			return &routes[i], id, number
 		}
 	}
-	return nil, id
+	return nil, id, 0
 }
 
 // harden sets the headers of every answer.
@@ -333,7 +348,7 @@ func readPage(args *fasthttp.Args, r *route) (Page, error) {
 	seen := map[string]bool{}
 	for key, value := range args.All() {
 		k, v := string(key), string(value)
-		if seen[k] || !r.paged || len(v) > maxArgumentBytes {
+		if seen[k] || !r.paged || len(v) > maxArgumentBytes && (k != "after" || len(v) > maxPlaceBytes) {
 			return p, errArguments
 		}
 		seen[k] = true
@@ -366,6 +381,10 @@ func (p *Page) sieve(key, value string) (err error) {
 		p.Tenant = value
 	case "since":
 		p.Since, err = time.Parse(time.RFC3339, value)
+	case "node":
+		if p.AllNodes = value == "all"; !p.AllNodes {
+			return errArguments
+		}
 	}
 	return err
 }

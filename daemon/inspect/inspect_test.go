@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -30,7 +31,7 @@ import (
 func TestSegmentsArePaged(t *testing.T) {
 	s := &Server{opts: Options{Source: &fake{}}}
 	seen, pages := 0, 0
-	segments, _ := find("/v1/segments")
+	segments, _, _ := find("/v1/segments")
 	for after := ""; ; pages++ {
 		answer, err := segments.answer(s, Viewer{}, query{Page: Page{Limit: 10, After: after}})
 		l, is := answer.(list[Segment])
@@ -94,12 +95,15 @@ func (f *fake) Objects(_ Viewer, p Page) (Part[object.Info], error) {
 			out = append(out, o)
 		}
 	}
-	return Part[object.Info]{out, next}, f.err
+	return Part[object.Info]{Items: out, Next: next}, f.err
 }
 func (f *fake) Names(Viewer, Page) (Part[Name], error) { return Part[Name]{}, f.err }
 func (f *fake) Sessions(Viewer) ([]Session, error) {
 	return []Session{{ID: "1", Tenant: "uid:0", Program: "blur", PID: 42, Transport: "shared ring",
 		Devices: []string{"NVIDIA H200"}, Bytes: 256 << 20, Started: time.Unix(1790000000, 0)}}, f.err
+}
+func (f *fake) Commands(_ Viewer, session uint64) (Commands, error) {
+	return Commands{Session: strconv.FormatUint(session, 10)}, f.err
 }
 func (f *fake) Workers(Viewer) ([]Worker, error) { return nil, f.err }
 func (f *fake) Segments(Viewer) (list []Segment, err error) {
@@ -194,9 +198,9 @@ func (d *bytesOf) Size() uint64                        { return uint64(len(d.b))
 func (d *bytesOf) Range(off, n uint64) ([]byte, error) { return d.b[off:][:n], nil }
 func (d *bytesOf) Close()                              { d.closed.Add(1) }
 
-// pathOf is a route's path with an object's id in it.
+// pathOf is a route's path with an object's id in it, or a session's number.
 func pathOf(r route) string {
-	return strings.ReplaceAll(r.path, "{id}", "00112233445566778899aabbccddeeff")
+	return strings.ReplaceAll(strings.ReplaceAll(r.path, "sessions/{id}", "sessions/7"), "{id}", "00112233445566778899aabbccddeeff")
 }
 
 func start(t *testing.T, change func(*Options)) (*Server, string, string) {
@@ -347,6 +351,9 @@ func TestWhoIsLetIn(t *testing.T) {
 		{"no object's id", get("/v1/objects/xyz", address, bearer), 404},
 		{"an object's id and more", get("/v1/objects/"+strings.Repeat("0", 32)+"/data/more", address, bearer), 404},
 		{"a pattern", get("/v1/objects/{id}", address, bearer), 404},
+		{"a session's name", get("/v1/sessions/blur/commands", address, bearer), 404},
+		{"a session", get("/v1/sessions/7", address, bearer), 404},
+		{"a session of arguments", get("/v1/sessions/7/commands?limit=3", address, bearer), 400},
 		{"an object without a token", get("/v1/objects/"+strings.Repeat("0", 32)+"/data", address), 401},
 		{"long argument", get("/v1/objects?prefix="+strings.Repeat("x", maxArgumentBytes+1), address, bearer), 400},
 	} {

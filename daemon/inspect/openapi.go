@@ -37,6 +37,8 @@ func operation(r route) dict {
 		schema = dict{"type": "object", "required": []string{"items"}, "properties": dict{
 			"items": dict{"type": "array", "items": schemaOf(reflect.TypeOf(r.of))},
 			"next":  dict{"type": "string"},
+			"silent": dict{"type": "array", "items": dict{"type": "string"},
+				"description": "Nodes that did not answer."},
 		}}
 	case r.of != nil:
 		schema = schemaOf(reflect.TypeOf(r.of))
@@ -63,7 +65,10 @@ func parameters(r route) []dict {
 		list = append(list, dict{"in": in, "name": name, "required": in == "path", "description": what, "schema": schema})
 	}
 	text := dict{"type": "string", "maxLength": maxArgumentBytes}
-	if strings.Contains(r.path, "{id}") {
+	switch {
+	case strings.HasPrefix(r.path, "/v1/sessions/{id}"):
+		add("path", "id", "The session's number.", dict{"type": "string", "pattern": "^[0-9]+$"})
+	case strings.Contains(r.path, "{id}"):
 		add("path", "id", "The object's ID: 32 hexadecimal digits.", dict{"type": "string"})
 	}
 	if strings.HasSuffix(r.path, "/data") {
@@ -75,13 +80,16 @@ func parameters(r route) []dict {
 	if r.paged {
 		add("query", "limit", "The largest number of entries to return.", dict{"type": "integer", "minimum": 1, "maximum": maxLimit,
 			"default": defaultLimit})
-		add("query", "after", "The field next of the previous page.", text)
+		add("query", "after", "The field next of the previous page.", dict{"type": "string", "maxLength": maxPlaceBytes})
 		add("query", "prefix", "The beginning of the name.", text)
 	}
 	for _, name := range strings.Fields(r.takes) {
 		schema := text
 		if name == "since" {
 			schema = schemaOf(timeType)
+		}
+		if name == "node" {
+			schema = dict{"type": "string", "enum": []string{"all"}}
 		}
 		add("query", name, sieves[name], schema)
 	}
@@ -93,6 +101,7 @@ var sieves = map[string]string{
 	"state":  "Only entries in this state.",
 	"tenant": "Only entries of this tenant.",
 	"since":  "Only what was at this time or later.",
+	"node":   "all: of all nodes that answer; else of this one.",
 }
 
 var (

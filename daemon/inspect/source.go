@@ -16,6 +16,7 @@ const (
 	defaultLimit     = 100
 	maxLimit         = 1000
 	maxArgumentBytes = 512
+	maxPlaceBytes    = 6 << 10 // of an answer's `next`: over all nodes it has a part for each
 )
 
 // Viewer is who asks: a user of this machine, or the holder of a token.
@@ -38,6 +39,8 @@ type Page struct {
 	State  string    // objects only: those in this state; "" = all
 	Tenant string    // objects and the audit: this tenant's; "" = all that the viewer may see
 	Since  time.Time // the audit only: what was later, or then; zero = all
+
+	AllNodes bool // the audit only: of all nodes that answer, else of this one
 }
 
 // Data is a sealed object's bytes. The caller must Close.
@@ -54,8 +57,9 @@ const ChunkBytes = 1 << 20
 // Part is what a Page asked for, or less: at most some PageBytes of JSON. Next is the place behind it; "" is the end.
 // It may be empty and have a Next: a source looks at a bounded number of things.
 type Part[T any] struct {
-	Items []T
-	Next  string
+	Items  []T
+	Next   string
+	Silent []string // nodes that were asked and did not answer, by name
 }
 
 // PageBytes bounds a Part in bytes of JSON, but that it has one thing in any case.
@@ -71,6 +75,8 @@ type Source interface {
 	Objects(Viewer, Page) (Part[object.Info], error)
 	Names(Viewer, Page) (Part[Name], error)
 	Sessions(Viewer) ([]Session, error)
+	// Commands is what a session has in flight. It asks the session's workers, and waits for a second at most.
+	Commands(v Viewer, session uint64) (Commands, error)
 	Workers(Viewer) ([]Worker, error)
 	Segments(Viewer) ([]Segment, error)
 	Raft(Viewer) (raftnode.Status, error)
@@ -85,7 +91,7 @@ type Source interface {
 	Tenants(Viewer, Page) (Part[Tenant], error)           // by name
 	Tokens(Viewer, Page) (Part[Token], error)             // the oldest first; Prefix is of the tenant
 	Certificates(Viewer, Page) (Part[Certificate], error) // by serial number; Prefix is of the name
-	// Audit is this node's, the oldest first; Prefix is of What. It reads files.
+	// Audit is this node's, or all nodes', the oldest first; Prefix is of What. It reads files, and waits for nodes.
 	Audit(Viewer, Page) (Part[audit.Event], error)
 
 	Object(Viewer, object.ID) (object.Info, error)
@@ -164,6 +170,59 @@ type Session struct {
 	Workers   []string  `json:"workers"`
 	Bytes     uint64    `json:"bytes"` // of the devices' own memory that its workers have reserved
 	Started   time.Time `json:"started"`
+}
+
+// Commands is what a session's workers say that they do. Each list is bounded.
+type Commands struct {
+	Session  string         `json:"session"`
+	InFlight []Command      `json:"in_flight"` // of each worker the oldest first
+	More     uint64         `json:"more"`      // in flight, and not listed
+	Last     []EndedCommand `json:"last"`      // of each worker the newest first
+	Sums     []CommandSum   `json:"sums"`      // of all that ended; of each worker those that took most first
+	Calls    []DriverCall   `json:"calls"`     // of the driver, that have not come back
+	Notes    []string       `json:"notes"`     // what could not be learnt, and why
+}
+
+// Command is an OpenCL command that has not ended.
+type Command struct {
+	Worker     string  `json:"worker"`
+	Queue      uint64  `json:"queue"`
+	Device     string  `json:"device,omitempty"` // UUID; none: a sub-device
+	Kind       string  `json:"kind"`             // as in tendril trace
+	Kernel     string  `json:"kernel,omitempty"`
+	State      string  `json:"state"` // queued (in the worker), giving (the driver is being given it), submitted, running
+	AgeSeconds float64 `json:"age_seconds"`
+}
+
+// EndedCommand is one that has ended. What was seen to end together shares its time.
+type EndedCommand struct {
+	Worker     string  `json:"worker"`
+	Queue      uint64  `json:"queue"`
+	Device     string  `json:"device,omitempty"`
+	Kind       string  `json:"kind"`
+	Kernel     string  `json:"kernel,omitempty"`
+	Status     int32   `json:"status"`  // 0, or OpenCL's error code
+	Seconds    float64 `json:"seconds"` // from when the driver was given it, or the end before it, to its end
+	AgoSeconds float64 `json:"ago_seconds"`
+}
+
+// CommandSum is how many commands of a kind, or launches of a kernel, ended, and how long they took.
+type CommandSum struct {
+	Worker  string  `json:"worker"`
+	Kind    string  `json:"kind"`
+	Kernel  string  `json:"kernel,omitempty"`
+	Count   uint64  `json:"count"`
+	Failed  uint64  `json:"failed"`
+	Seconds float64 `json:"seconds"`
+}
+
+// DriverCall is a call of the driver in which a worker is, for some time.
+type DriverCall struct {
+	Worker  string  `json:"worker"`
+	PID     int     `json:"pid"`
+	What    string  `json:"what"`
+	Queue   uint64  `json:"queue,omitempty"`
+	Seconds float64 `json:"seconds"`
 }
 
 // Worker is a process that runs a driver.

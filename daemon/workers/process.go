@@ -317,6 +317,8 @@ type worker struct {
 
 	tasks, bytes atomic.Int64 // of it and all that it started, at the last look
 
+	questions questions
+
 	packets atomic.Int64                 // that the daemon still hears of it, once it serves another machine
 	granted chan struct{}                // capacity 1: there are more of them
 	moved   atomic.Pointer[clwire.Moved] // as it said last

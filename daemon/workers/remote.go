@@ -145,6 +145,7 @@ func (p *Pool) handRemote(w *worker, id uint64, r RemoteRequest) (OpenedRemote, 
 	if !p.listen(w, id) {
 		return o, errClosed
 	}
+	w.questions.heard()
 	p.opts.Log.WithField("session", r.Session).WithField("tenant", r.Tenant).WithField("worker", id).WithField("pid",
 		w.pid).Info("worker serves another machine")
 	return o, nil
@@ -303,8 +304,8 @@ func isFrom(from, host string) bool {
 	return host == "" || err == nil && address.Unmap().IsLoopback()
 }
 
-// listen hears which lanes are up, and no more: tenant code may run in the worker. It reports false where the pool is
-// closing.
+// listen hears which lanes are up and what the worker was asked for, and no more: tenant code may run in it. It reports
+// false where the pool is closing.
 func (p *Pool) listen(w *worker, id uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -323,6 +324,9 @@ func (p *Pool) listen(w *worker, id uint64) bool {
 			}
 			if err == nil && m.LaneUp != nil {
 				p.spend(id, m.LaneUp.Index)
+			}
+			if err == nil && m.Commands != nil {
+				w.questions.answered(m.Commands)
 			}
 			if err == nil && m.Moved != nil {
 				p.addMoved(w.moved.Swap(m.Moved), m.Moved)

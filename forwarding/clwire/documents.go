@@ -133,6 +133,70 @@ type WorkerMessage struct {
 	RemoteReady *RemoteReady `json:"remote_ready,omitempty"`
 	LaneUp      *LaneUp      `json:"lane_up,omitempty"`
 	Moved       *Moved       `json:"moved,omitempty"`
+
+	Commands *WorkerCommands `json:"commands,omitempty"`
+}
+
+// WorkerCommands answers AskCommands: what the worker's queues have in flight, and where the time went. Times are in
+// seconds. Kinds are the names of records (PROTOCOL.md), such as NDRange.
+type WorkerCommands struct {
+	Question uint64          `json:"question"` // that it answers
+	Flying   []CommandFlying `json:"flying"`   // the oldest first
+	More     uint64          `json:"more"`     // in flight, and not listed
+	Last     []CommandEnded  `json:"last"`     // that ended, the newest first
+	Sums     []CommandSum    `json:"sums"`     // of all that ended, those that took most first
+	Calls    []DriverCall    `json:"calls"`    // of the driver, under way; the oldest first
+	Unasked  bool            `json:"unasked"`  // the driver did not say in time what runs: a call holds it up
+}
+
+// The states of a command in flight.
+const (
+	CommandQueued    = "queued"    // the worker holds it: for an event, a build, the program, or its turn
+	CommandGiving    = "giving"    // the driver is being given it: it is in the call
+	CommandSubmitted = "submitted" // the driver has it
+	CommandRunning   = "running"   // the driver says so; or nobody asks it, and it is the first of a queue in order
+)
+
+// CommandFlying is a command that has not ended, as far as the worker knows.
+type CommandFlying struct {
+	Queue   uint64  `json:"queue"`
+	Device  uint32  `json:"device"` // index in the platform
+	Kind    string  `json:"kind"`
+	Kernel  string  `json:"kernel,omitempty"`
+	State   string  `json:"state"`
+	Seconds float64 `json:"seconds"` // since the worker took it
+}
+
+// CommandEnded is a command that has ended. What was seen to end together shares its time.
+type CommandEnded struct {
+	Queue   uint64  `json:"queue"`
+	Device  uint32  `json:"device"`
+	Kind    string  `json:"kind"`
+	Kernel  string  `json:"kernel,omitempty"`
+	Status  int32   `json:"status"`  // 0, or an error code
+	Seconds float64 `json:"seconds"` // since it was given to the driver, or since the end before it, if that is later
+	Ago     float64 `json:"ago"`
+}
+
+// CommandSum is how often commands of a kind, or launches of a kernel, ended, and how long they took.
+type CommandSum struct {
+	Kind    string  `json:"kind"`
+	Kernel  string  `json:"kernel,omitempty"`
+	Count   uint64  `json:"count"`
+	Failed  uint64  `json:"failed"` // of them
+	Seconds float64 `json:"seconds"`
+}
+
+// DriverCall is a call of the driver that has not come back.
+type DriverCall struct {
+	What    string  `json:"what"`
+	Queue   uint64  `json:"queue,omitempty"`
+	Seconds float64 `json:"seconds"`
+}
+
+// AskCommands asks a worker for its WorkerCommands.
+type AskCommands struct {
+	Question uint64 `json:"question"`
 }
 
 // Moved says how many bytes a worker's client and it moved over lanes so far, and how many of the lanes these took:
@@ -175,6 +239,7 @@ type DaemonMessage struct {
 	Attach       *WorkerAttach `json:"attach,omitempty"`
 	DeviceLimit  *DeviceLimit  `json:"device_limit,omitempty"`
 	Peer         *WorkerPeer   `json:"peer,omitempty"`
+	Ask          *AskCommands  `json:"ask,omitempty"`
 }
 
 // WorkerPeer hands over one connection of a link to another worker, one descriptor with it: the raw socket.

@@ -111,6 +111,7 @@ func (s *session) compile(c *construction) (opencl.Status, []byte) {
 		defer layout.Remove()
 	}
 	defer s.timed(c)()
+	defer s.journal.Call(c.what)()
 	var status opencl.Status
 	if err := layout.Run(func() error { status = c.call(layout.Options(c.options)); return nil }); err != nil {
 		return cl.OUT_OF_HOST_MEMORY, s.complain(c, err)

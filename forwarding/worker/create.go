@@ -84,6 +84,7 @@ func (s *session) createQueue(h clwire.Header, m *clwire.CreateQueue) error {
 		}
 		q.unref()
 	})
+	s.engine.Note(m.ID, s.journal.Queue(m.ID, q.device, ordered))
 	s.outcome(h, m.ID, cl.SUCCESS, "")
 	return err
 }
@@ -329,7 +330,7 @@ func (s *session) createKernel(h clwire.Header, m *clwire.CreateKernel) error {
 	if err != nil {
 		return err
 	}
-	k := &kernel{id: m.ID}
+	k := &kernel{id: m.ID, name: s.journal.Kernel(m.Name)}
 	k.refs.Store(1)
 	s.objects[m.ID] = k
 	name := m.Name

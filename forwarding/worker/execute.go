@@ -11,6 +11,7 @@ import (
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/opencl"
 	"tendril/forwarding/worker/engine"
+	"tendril/forwarding/worker/journal"
 )
 
 // maxSpin bounds what a client may ask the worker to poll.
@@ -42,10 +43,14 @@ func (s *session) enqueue(h clwire.Header, kind engine.Kind, m *clwire.Cmd, t en
 	if h.Type != clwire.TypeNDRange { // that was noted with its size
 		s.course.Command(uint16(h.Type))
 	}
+	label := journal.Label{Type: h.Type}
+	if l, ok := t.(*launch); ok {
+		label.Kernel = l.kernel.name
+	}
 	t = s.traced(h, kind, m, t, op)
 	c := &s.scratch.command
 	*c = engine.Command{Kind: kind, Queue: m.Queue, Event: m.Event, Wait: m.Wait, Request: h.Request, Gate: gate,
-		Task: t, Op: op,
+		Task: t, Op: op, Label: label,
 		Quick: s.rows[h.Type].quick, Urgent: kind == engine.KindTask && h.Type == clwire.TypeBulkRead}
 	return s.engine.Enqueue(c)
 }

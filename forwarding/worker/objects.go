@@ -210,6 +210,7 @@ func (p *program) building() bool {
 
 type kernel struct {
 	id     uint64
+	name   uint32        // its number in the journal
 	gate   *engine.Gate  // nil, or opens when native and status are set
 	ready  chan struct{} // the same, for those that may block; nil if ready at birth
 	native opencl.Kernel

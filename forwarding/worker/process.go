@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -203,6 +204,7 @@ func serve(ctx context.Context, o *Options, c *control) error {
 	s.peers.sockets = &c.sockets
 	s.bound(c.limits)
 	s.compression = c.compression
+	c.serving.Store(s)
 	if r != nil {
 		s.bulk, s.compression = newBulk(s), r.options.Compression
 		stream := l.(*link.Stream)
@@ -277,6 +279,8 @@ type control struct {
 	memory   *deviceMemory
 	sockets  peerSockets
 	limits   clwire.TimeLimits // of the assignment
+	serving  atomic.Pointer[session]
+	asking   atomic.Bool // the driver is asked what it runs
 
 	// of a session of this node: only what goes to another node's worker is packed; nil: nothing is
 	compression *link.Compression
@@ -379,6 +383,9 @@ func (c *control) watch(r *remote) {
 		m, files, err := c.message(buf, oob)
 		if errors.Is(err, errOver) {
 			os.Exit(0)
+		}
+		if err == nil && m.Ask != nil {
+			c.tellCommands(m.Ask.Question)
 		}
 		if err == nil && m.DeviceLimit != nil {
 			c.memory.setLimit(m.DeviceLimit.Bytes)

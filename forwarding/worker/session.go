@@ -18,6 +18,7 @@ import (
 	"tendril/forwarding/link"
 	"tendril/forwarding/opencl"
 	"tendril/forwarding/worker/engine"
+	"tendril/forwarding/worker/journal"
 	storesegment "tendril/store/segment"
 )
 
@@ -36,6 +37,7 @@ type session struct {
 	inPlace      bool // every device computes on segments
 	submitters   bool // the driver may block in clEnqueue…: a GPU's
 	engine       *engine.Engine
+	journal      *journal.Journal
 	output       *output // what kernels print; nil in tests
 
 	greeted  bool
@@ -98,8 +100,8 @@ func newSession(l link.Link, p opencl.Platform, devices []opencl.Device, inPlace
 	out *output) *session {
 	s := &session{link: l, platform: p, devices: devices, inPlace: inPlace, submitters: submitters, output: out,
 		objects: map[uint64]any{}, queues: map[uint64]*clQueue{}, segments: map[uint64]*segment{},
-		blobs: map[uint64]*blob{},
-		live:  map[*clQueue]struct{}{}, deviceMemory: newDeviceMemory(), rows: &rows}
+		blobs: map[uint64]*blob{}, journal: journal.New(),
+		live: map[*clQueue]struct{}{}, deviceMemory: newDeviceMemory(), rows: &rows}
 	s.ring, _ = l.(*link.Conn)
 	s.peers.s = s
 	o := engine.Options{Submitters: submitters}
@@ -153,11 +155,13 @@ const tickEvery = 64
 // takeAll executes every record that is there.
 func (s *session) takeAll() error {
 	last := time.Now()
+	s.journal.Tick(last)
 	for n := 1; ; n++ {
 		h, payload, ok, err := s.link.Next()
 		if err != nil || !ok {
 			return err
 		}
+		s.journal.Doing(uint32(h.Type))
 		if err := s.execute(h, payload); err != nil {
 			return fmt.Errorf("%v: %w", h.Type, err)
 		}
@@ -168,6 +172,7 @@ func (s *session) takeAll() error {
 				return err
 			}
 			last = time.Now()
+			s.journal.Tick(last)
 		}
 	}
 }
@@ -178,6 +183,7 @@ func (s *session) idle() error {
 	if f := s.failed.Load(); f != nil {
 		return *f
 	}
+	s.journal.Doing(journal.Polling)
 	planned := false
 	look := func() bool {
 		waits := s.engine.Poll()
@@ -267,6 +273,7 @@ func (s *session) doze(most time.Duration) error {
 	if !s.link.Arm(clwire.ConsumerAsleep) {
 		return nil
 	}
+	s.journal.Doing(journal.Sleeping)
 	defer s.link.Awake()
 	return s.link.Block(-1, timeout)
 }

@@ -2271,6 +2271,7 @@ var typeNames = map[Type]string{
 	Peers:              "Peers",
 	SetPeer:            "SetPeer",
 	EndSession:         "EndSession",
+	SessionCommands:    "SessionCommands",
 	Scrub:              "Scrub",
 	ListPage:           "ListPage",
 	StreamPage:         "StreamPage",

@@ -87,6 +87,7 @@ const (
 	Peers            Type = 124
 	SetPeer          Type = 125 // 32 bytes authority, str16 address
 	EndSession       Type = 130 // u64 n
+	SessionCommands  Type = 131 // u64 n
 	Scrub            Type = 140 // str16 from
 	ListPage         Type = 145 // ListWhereRequest, u32 limit, str16 cursor → str16 next, bytes32 items
 	StreamPage       Type = 146 // str16 prefix, u32 limit, str16 cursor → str16 next, bytes32 items

@@ -141,6 +141,7 @@ type BindRequest struct {
 // Number is the payload of Forget, AllocSegment, FreeSegment, CloseWorker and WorkerFate, and of Publish's reply.
 //
 //wire:payload Forget AllocSegment FreeSegment CloseWorker WorkerFate Top StreamClose StreamCancel EndSession
+//wire:payload SessionCommands
 //wire:payload re Publish Checksum IndexLevel
 type Number struct{ N uint64 }
 

@@ -15,7 +15,7 @@ import (
 	"tendril/store/object"
 )
 
-// The kinds of events. Of one object "gone" is the last.
+// The kinds of events. Of one object of the store "gone" is the last.
 const (
 	Sealed = "sealed" // an object can be read
 	Named  = "named"  // it has this name now
@@ -25,7 +25,10 @@ const (
 	Gone     = "gone"     // out of the table: deleted, expired, or its last reference went
 	Spilled  = "spilled"  // on disk alone
 	Restored = "restored" // in memory again
-	Lost     = "lost"     // the watcher was slow and missed events: List again
+	// Published: a name that is published in the cluster since, at whichever node. Unpublished: it is no longer.
+	Published   = "published"
+	Unpublished = "unpublished"
+	Lost        = "lost" // the watcher was slow and missed events: List again
 )
 
 // Event is something that happened to an object. The JSON travels.

@@ -1,9 +1,13 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
+	"strings"
+	"syscall"
 	"testing"
 
+	"tendril/daemon/inspect"
 	"tendril/tools/e2e/rig"
 )
 
@@ -36,6 +40,78 @@ func TestSessionKill(t *testing.T) {
 		}
 		stays.tell("write 1")
 		stays.want("write 0")
+	})
+}
+
+// TestSessionShow: what a session has in flight, which kernel that is and for how long, where its time went: on the
+// same node and of another machine. A worker that does not answer holds nobody up, and is named. Nobody else may look.
+func TestSessionShow(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, n *rig.Node, env, flags []string) {
+		if flags != nil {
+			flags = append(flags, "--on-loss", "block")
+		}
+		p := steer(t, n, env, 1, flags...)
+		p.tell("write 1")
+		p.want("write 0")
+		p.tell("stuck kernel")
+		p.want("in kernel")
+		var id string
+		for x := range sessions(t, n) {
+			id = fmt.Sprint(x)
+		}
+		var told inspect.Commands
+		show := func() error {
+			raw, err := rig.Output(n.Command(t.Context(), "session", "show", id, "--json"))
+			if err == nil {
+				told = inspect.Commands{}
+				err = json.Unmarshal([]byte(raw), &told)
+			}
+			return err
+		}
+		eventually(t, func() error {
+			err := show()
+			if err == nil && (len(told.InFlight) == 0 || told.InFlight[0].Kernel != "spin" ||
+				told.InFlight[0].State != "running" || told.InFlight[0].Device == "") {
+				err = fmt.Errorf("in flight: %+v", told)
+			}
+			return err
+		})
+		far := flags != nil // else the program writes by itself
+		if told.Session != id || far && (len(told.Sums) == 0 || len(told.Last) == 0) {
+			t.Errorf("%+v", told)
+		}
+		plain, err := rig.Output(n.Command(t.Context(), "session", "show", id))
+		if err != nil || !strings.Contains(plain, "spin") || !strings.Contains(plain, "running") {
+			t.Errorf("%v %s", err, plain)
+		}
+		for pid := range workers(t, n) {
+			if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			defer syscall.Kill(pid, syscall.SIGCONT)
+		}
+		for range 2 {
+			if err := show(); err != nil || len(told.Notes) != 1 || !strings.Contains(told.Notes[0], "does not answer") {
+				t.Errorf("of a worker that is stopped: %v, %+v", err, told)
+			}
+		}
+		for pid := range workers(t, n) {
+			if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+				t.Fatal(err)
+			}
+		}
+		eventually(t, func() error {
+			if err := show(); err != nil || len(told.Notes) > 0 || len(told.InFlight) == 0 {
+				return fmt.Errorf("once it goes on: %v, %+v", err, told)
+			}
+			return nil
+		})
+		for _, wrong := range []string{"999", "spin", "0"} {
+			if out, err := rig.Output(n.Command(t.Context(), "session", "show", wrong)); err == nil {
+				t.Errorf("session %s: %s", wrong, out)
+			}
+		}
 	})
 }
 

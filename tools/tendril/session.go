@@ -16,19 +16,20 @@ import (
 )
 
 const sessionExample = `  tendril session ls
+  tendril session show 17          # what it does now, and where its time went
   tendril session kill 17          # its program's OpenCL calls fail from then on`
 
 func (c *cli) sessionVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "session",
-		Short: "List the OpenCL programs that use this node, and end sessions",
+		Short: "List the OpenCL programs that use this node, show what they do, and end sessions",
 		Long: "A session is one OpenCL program's use of this node, with its workers and buffers. If you end a session, the program\n" +
 			"goes on, but its OpenCL calls return errors, as if a device were lost. You may end sessions of your tenant; root and\n" +
 			"the daemon's own user may end any. The command works on this machine's daemon only.",
 		Example: sessionExample,
 		GroupID: "opencl",
 	}
-	cmd.AddCommand(c.sessionListVerb(), c.sessionKillVerb())
+	cmd.AddCommand(c.sessionListVerb(), c.sessionShowVerb(), c.sessionKillVerb())
 	return cmd
 }
 
@@ -83,16 +84,23 @@ func (c *cli) sessionKillVerb() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ids := make([]uint64, len(args))
 			for i, text := range args {
-				id, err := strconv.ParseUint(text, 10, 64)
-				if err != nil || id == 0 {
-					return usagef("%q: want the number of a session: tendril session ls", text)
+				var err error
+				if ids[i], err = sessionNumber(text); err != nil {
+					return err
 				}
-				ids[i] = id
 			}
 			return c.endSessions(cmd.Context(), ids)
 		},
 	}
 	return c.jsonFlag(cmd)
+}
+
+func sessionNumber(text string) (uint64, error) {
+	id, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || id == 0 {
+		return 0, usagef("%q: want the number of a session: tendril session ls", text)
+	}
+	return id, nil
 }
 
 func (c *cli) endSessions(ctx context.Context, ids []uint64) error {

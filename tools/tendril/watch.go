@@ -19,7 +19,8 @@ func (c *cli) watchVerb() *cobra.Command {
 		Long: "Print events of your objects, one line each, until interrupted. If the daemon is restarted or replaced, the command says\n" +
 			"so on standard error, waits for the next daemon, and prints \"lost\": what happened in between is not reported.\n\n" +
 			"Events: sealed, named, unnamed (the object lost its name: it was renamed, another object took the name, or it was\n" +
-			"deleted while it is part of another), gone (the last event of an object), spilled, restored.",
+			"deleted while it is part of another), gone (the last event of an object), spilled, restored; published and\n" +
+			"unpublished, of the names that your tenant has in the cluster, at whichever node.",
 		Example: "  tendril watch\n  tendril watch frame- --json\n  tendril watch result -n 1       # until something happens to it",
 		GroupID: "store",
 		Args:    cobra.MaximumNArgs(1),
@@ -73,7 +74,7 @@ func (c *cli) printEvent(ev client.Event) error {
 	if c.json {
 		return json.NewEncoder(c.term.out).Encode(ev) // a line each
 	}
-	_, err := fmt.Fprintf(c.term.out, "%s  %-8s  %s  %s  %s\n", ev.At.Local().Format(time.TimeOnly), ev.Kind, ev.ID,
+	_, err := fmt.Fprintf(c.term.out, "%s  %-11s  %s  %s  %s\n", ev.At.Local().Format(time.TimeOnly), ev.Kind, ev.ID,
 		size(ev.SizeBytes), orDash(plain(ev.Name)))
 	return err
 }

@@ -24,9 +24,9 @@ class Event:
     """An event of an object. Ignore kinds that you do not know.
 
     kind: "sealed", "named", "unnamed" (the object lost that name: it was renamed, another took the name, or it was
-    deleted and a composite keeps it), "gone" (the last event of an object), "spilled", "restored"; "lost": events are
-    missing, list again: this process was slow, or the daemon was away; "disconnected": the daemon ended. at: the time,
-    RFC 3339.
+    deleted and a composite keeps it), "gone" (the last event of an object), "spilled", "restored"; "published",
+    "unpublished": the tenant's name in the cluster, at whichever node; "lost": events are missing, list again: this
+    process was slow, or the daemon was away; "disconnected": the daemon ended. at: the time, RFC 3339.
     """
 
     kind: str

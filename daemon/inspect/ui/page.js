@@ -4,6 +4,10 @@ const columns = {
   devices: [["Name", x => x.name], ["Type", x => x.type], ["Memory", x => bytes(x.memory_bytes), "n"], ["Units", x => x.compute_units, "n"], ["Leased to", x => x.owner || "–"], ["Driver", x => x.driver], ["Node", x => nodeName(x.node)]],
   links: [["With", x => x.name || x.with], ["Kind", x => x.kind], ["Goes over", x => (x.up ? "" : "lost: ") + x.transport], ["Bandwidth", x => x.bytes_per_second ? bytes(x.bytes_per_second) + "/s" : "–", "n"], ["One way", x => x.latency_seconds ? duration(x.latency_seconds) : "–", "n"], ["Why not better", x => x.why || "nothing better is needed"]],
   sessions: [["Program", x => x.program], ["Tenant", x => x.tenant], ["From", x => x.peer || "pid " + x.pid], ["Goes over", x => x.transport], ["Workers", x => (x.workers || []).length, "n"], ["Runs for", x => since(x.started), "n"]],
+  flying: [["State", x => x.state], ["Kind", x => x.kind], ["Kernel", x => x.kernel || "–"], ["Age", x => duration(x.age_seconds), "n"], ["Queue", x => x.queue, "n"], ["Device", x => x.device ? deviceName(x.device) : "a sub-device"]],
+  calls: [["Call", x => x.what], ["For", x => duration(x.seconds), "n"], ["Worker", x => x.worker, "n"], ["PID", x => x.pid, "n"]],
+  sums: [["Kind", x => x.kind], ["Kernel", x => x.kernel || "–"], ["Count", x => count(x.count), "n"], ["Failed", x => x.failed, "n"], ["Time", x => duration(x.seconds), "n"]],
+  ended: [["Kind", x => x.kind], ["Kernel", x => x.kernel || "–"], ["Status", x => x.status || "ok"], ["Took", x => duration(x.seconds), "n"], ["Ago", x => duration(x.ago_seconds), "n"]],
   workers: [["Platform", x => x.platform], ["State", x => x.state], ["Session", x => x.session || "–"], ["Device memory", x => bytes(x.device_bytes), "n"], ["PID", x => x.pid, "n"], ["Runs for", x => since(x.started), "n"]],
   leases: [["Tenant", x => x.tenant], ["Program", x => x.holder || "–"], ["Devices", x => x.count + ": " + (x.devices || []).map(d => deviceName(d)).join(", ")], ["State", x => x.place ? "waits, place " + x.place : "has them"], ["For", x => since(x.since), "n"], ["Until", x => when(x.until) || "its program ends"]],
   streams: [["Name", x => x.name], ["Tenant", x => x.tenant], ["State", x => x.state], ["Frames", x => x.frames + " of " + x.frames_at_most, "n"], ["Pushed", x => count(x.pushed), "n"], ["Popped", x => count(x.popped), "n"], ["Dropped", x => count(x.dropped), "n"], ["Who waits", x => x.waiting_writers ? x.waiting_writers + " writers" : x.waiting_readers ? x.waiting_readers + " readers" : "–"]],
@@ -61,6 +65,57 @@ const turn = on => {
   refresh();
 };
 
+// One session's commands: its workers are asked for them only while somebody looks.
+let session = null, commanding = false;
+const commands = async () => {
+  if (!session || session.over || commanding) return;
+  const { id } = session;
+  commanding = true;
+  try {
+    const c = await get("/v1/sessions/" + encodeURIComponent(id) + "/commands");
+    if (session?.id === id) {
+      put($("x-notes"), ...c.notes.map(n => make("li", n)));
+      put($("flying"), table(columns.flying, c.in_flight, { none: "Nothing is in flight." }));
+      $("c-flying").textContent = c.more ? c.in_flight.length + " and " + count(c.more) + " more" : "";
+      $("x-calls").hidden = !c.calls.length;
+      put($("calls"), table(columns.calls, c.calls));
+      put($("sums"), table(columns.sums, c.sums, { none: "Nothing has ended yet." }));
+      put($("ended"), table(columns.ended, c.last, { none: "Nothing has ended yet." }));
+    }
+  } catch (e) {
+    if (session?.id === id) put($("x-notes"), make("li", e.message));
+  }
+  commanding = false;
+};
+const openSession = x => {
+  session = { id: x.id, back: document.activeElement };
+  $("h-session").firstChild.textContent = "Session " + x.id + ": " + x.program + " ";
+  for (const part of ["x-notes", "flying", "calls", "sums", "ended"]) put($(part));
+  $("session").hidden = false;
+  $("session").focus();
+  commands();
+};
+const closeSession = () => {
+  $("session").hidden = true;
+  const b = [...$("sessions").querySelectorAll("button")].find(b => b.dataset.key === "session-" + session?.id);
+  session = null;
+  b?.focus();
+};
+// overWith asks no more for a session that a list has not.
+const overWith = list => {
+  if (!session || list.next || list.items.some(x => x.id === session.id)) return;
+  session.over = true;
+  put($("x-notes"), make("li", "The session has ended."));
+};
+const opensSession = (cell, x) => {
+  const b = make("button", cell.textContent);
+  b.type = "button";
+  b.title = "What it does";
+  b.dataset.key = "session-" + x.id;
+  b.addEventListener("click", () => openSession(x));
+  cell.replaceChildren(b);
+};
+
 // The parts of the page, in the order in which they are asked for: objects and the overview first.
 const overview = s => {
   put($("overview"), ...facts([["Version", s.version], ["Runs for", since(s.started)], ["Objects", count(s.objects)], ["Sessions", s.sessions], ["Workers", s.workers], ["Store", bytes(s.used_bytes) + " of " + bytes(s.capacity_bytes)]]));
@@ -85,7 +140,7 @@ const all = {
     put($("charged"), bar([...sums].sort((a, b) => b[1] - a[1]), status?.capacity_bytes || 1));
     drawMemory();
   },
-  "/v1/sessions": p => { put($("sessions"), table(columns.sessions, p.items)); $("c-sessions").textContent = p.items.length + (p.next ? " and more" : ""); },
+  "/v1/sessions": p => { put($("sessions"), table(columns.sessions, p.items, { first: opensSession })); overWith(p); $("c-sessions").textContent = p.items.length + (p.next ? " and more" : ""); },
   "/v1/workers": p => put($("workers"), table(columns.workers, p.items)),
   "/v1/leases": p => { put($("leases"), table(columns.leases, p.items)); $("c-leases").textContent = p.items.length + (p.next ? " and more" : ""); },
   "/v1/streams": p => { put($("streams"), table(columns.streams, p.items)); $("c-streams").textContent = p.items.length + (p.next ? " and more" : ""); },
@@ -122,6 +177,7 @@ const refresh = async () => {
       }
     };
     await Promise.all([next(), next()]);
+    commands(); // nobody waits for it: a worker may hang
     if (mine === round) say(paused ? "Paused" : live ? "Live" : "Live, asking every 5 s", false);
   } catch (e) {
     if (mine === round) say(e instanceof TypeError ? "The node does not answer. Trying again." : e.message, true);
@@ -199,6 +255,7 @@ $("filter").addEventListener("submit", e => { e.preventDefault(); places = [""];
 $("on").addEventListener("click", () => turn(true));
 $("back").addEventListener("click", () => turn(false));
 $("p-close").addEventListener("click", close);
+$("x-close").addEventListener("click", closeSession);
 $("settings").addEventListener("toggle", async () => { // only its owner may see it: asked for when somebody wants it
   if (!$("settings").open) return;
   try { put($("config"), table(columns.config, (await get("/v1/config")).items)); } catch (e) { put($("config"), make("p", e.message, "empty")); }
@@ -209,6 +266,7 @@ addEventListener("resize", drawMemory);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawMemory);
 document.addEventListener("keydown", e => {
   if (e.key === "Escape" && !$("preview").hidden) { close(); return; }
+  if (e.key === "Escape" && session) { closeSession(); return; }
   if (e.ctrlKey || e.altKey || e.metaKey || /^(INPUT|SELECT)$/.test(document.activeElement?.tagName)) return;
   if (e.key === "/") { e.preventDefault(); $("prefix").focus(); }
   if (e.key === "n") turn(true);

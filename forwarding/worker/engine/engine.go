@@ -9,6 +9,7 @@ import (
 
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/numbered"
+	"tendril/forwarding/worker/journal"
 )
 
 // Native is a driver's handle; 0 is none.
@@ -141,8 +142,9 @@ type queue struct {
 	id         uint64
 	native     Native
 	outOfOrder bool
-	clock      Native // for times; 0: not a profiling queue
-	gone       func() // releases the native queue; called once
+	clock      Native         // for times; 0: not a profiling queue
+	gone       func()         // releases the native queue; called once
+	log        *journal.Queue // nil: nobody notes what it does
 
 	held      []*command // in order: fifo. Out of order: not submitted yet
 	ready     []*command // out of order: free to be submitted
@@ -153,6 +155,7 @@ type queue struct {
 	behind     []*event // of other queues: what commands that are not followed waited for, for the next one that is
 	manyBehind int      // how many of behind are looked through for what has ended
 	urgent     int      // of live
+	given      uint64   // number in log of the last command that the driver was given
 	tail       Native   // event of the last command, if the engine has one and follows it not
 	tailEvent  *event   // event of the last command, if followed
 	barrier    *event   // out of order: the last barrier
@@ -193,6 +196,7 @@ type Command struct {
 	Op      uint64 // KindHost
 	Quick   bool   // with Submitters: the driver takes it without blocking while it has few others
 	Urgent  bool   // somebody waits for its end
+	Label   journal.Label
 }
 
 // AddQueue takes over a native queue; gone releases it, after its last command,
@@ -213,6 +217,15 @@ func (e *Engine) AddQueue(id uint64, native Native, outOfOrder bool, clock Nativ
 		e.work.Go(func() { e.runSubmitter(q, submitter) })
 	}
 	return nil
+}
+
+// Note has every command of a queue noted in log from now on.
+func (e *Engine) Note(id uint64, log *journal.Queue) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if q := e.queues[id]; q != nil {
+		q.log = log
+	}
 }
 
 // DropQueue releases a queue; what was enqueued still runs. It reports whether there was one.
@@ -241,6 +254,7 @@ func (e *Engine) retire(q *queue) {
 	}
 	gone := q.gone
 	q.gone = nil
+	q.log.Drop()
 	at := slices.Index(e.open, q)
 	e.open = slices.Concat(e.open[:at], e.open[at+1:]) // somebody may be going through the old one
 	if q.submitter != nil {
@@ -287,7 +301,7 @@ func (e *Engine) enqueue(c *Command) error {
 	}
 	if c.Urgent {
 		if ev == nil {
-			ev = e.anEvent(q)
+			ev = e.anEvent(q, 0)
 		}
 		ev.urgent, ev.hurry = true, true
 	}
@@ -307,21 +321,21 @@ func (e *Engine) newEvent(id uint64, q *queue) (*event, error) {
 	if e.events.Get(id) != nil {
 		return nil, fmt.Errorf("event %d: %w", id, ErrTaken)
 	}
-	ev := e.anEvent(q)
+	ev := e.anEvent(q, 0)
 	ev.id = id
 	e.events.Put(id, ev)
 	return ev, nil
 }
 
-// anEvent makes an event. They are made many at a time: one that is kept keeps the memory of its neighbours, which is
-// little.
-func (e *Engine) anEvent(q *queue) *event {
+// anEvent makes an event of the command with a number in the queue's log; 0: it has none. They are made many at a time:
+// one that is kept keeps the memory of its neighbours, which is little.
+func (e *Engine) anEvent(q *queue, number uint64) *event {
 	if len(e.blank) == 0 {
 		e.blank = make([]event, 16)
 	}
 	ev := &e.blank[0]
 	e.blank = e.blank[1:]
-	ev.queue = q
+	ev.queue, ev.number = q, number
 	return ev
 }
 
@@ -386,7 +400,13 @@ func (e *Engine) doNow(q *queue, c *Command, after []*event, ev *event) bool {
 
 // submitNow is the short way: no command object, no copy of the wait list.
 func (e *Engine) submitNow(q *queue, c *Command, after []*event, ev *event) {
+	number := q.log.Begin(c.Label)
+	if ev != nil {
+		ev.number = number
+	}
 	if e.doNow(q, c, after, ev) {
+		q.log.Given()
+		q.log.End(number, false, 0)
 		return
 	}
 	waits := e.natives[:0]
@@ -408,23 +428,27 @@ func (e *Engine) submitNow(q *queue, c *Command, after []*event, ev *event) {
 	if e.opt.Submitters && !q.outOfOrder {
 		foreseen = q.bursts.command()
 		if ev == nil && q.sent%markEvery == 0 && q.underWay() > 0 {
-			ev = e.anEvent(q)
+			ev = e.anEvent(q, number)
 		}
 	}
 	want := ev != nil || e.all || (last || foreseen) && !q.outOfOrder
 	q.unflushed = e.opt.Submitters
 	native, status, text := c.Task.Submit(q.native, waits, want)
+	q.log.Given()
 	if foreseen { // the finish is on its way
 		e.start(q)
 	}
 	finished := c.Task.Finished()
 	c.Task.Drop()
-	e.submitted(q, ev, native, status, text, finished, c.Request)
+	if status != 0 && ev == nil {
+		q.log.Fail(number, status)
+	}
+	e.submitted(q, number, ev, native, status, text, finished, c.Request)
 }
 
 // submitted books what the driver answered. ev is nil if nobody follows the command.
-func (e *Engine) submitted(q *queue, ev *event, native Native, status int32, text string, after func(int32),
-	request uint64) {
+func (e *Engine) submitted(q *queue, number uint64, ev *event, native Native, status int32, text string,
+	after func(int32), request uint64) {
 	if status != 0 {
 		if after != nil {
 			after(status)
@@ -436,8 +460,9 @@ func (e *Engine) submitted(q *queue, ev *event, native Native, status int32, tex
 		e.sink.Reply(request, 0)
 	}
 	if ev == nil && (after != nil || e.all) {
-		ev = e.anEvent(q)
+		ev = e.anEvent(q, number)
 	}
+	q.given = max(q.given, number)
 	q.fresh = true
 	if !q.outOfOrder || ev == nil {
 		q.sent++

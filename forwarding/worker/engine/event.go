@@ -16,13 +16,15 @@ const (
 
 // event is something that ends. Guarded by Engine.mu.
 type event struct {
-	id     uint64 // 0: the engine's own
-	queue  *queue // nil: user event or gate
-	state  state
-	status int32  // once done
-	native Native // while submitted
-	seq    int    // how many of the queue's sent have ended with it; 0: that is not known
-	pins   int    // goroutines that block on native
+	id      uint64 // 0: the engine's own
+	queue   *queue // nil: user event or gate
+	state   state
+	status  int32  // once done
+	native  Native // while submitted
+	number  uint64 // in the queue's log; 0: there is none
+	through bool   // when it ends, all have that the driver had of the queue
+	seq     int    // how many of the queue's sent have ended with it; 0: that is not known
+	pins    int    // goroutines that block on native
 
 	user           bool
 	foreign        bool // also user, and reported: it ends elsewhere
@@ -141,6 +143,7 @@ func (e *Engine) HasEvent(id uint64) bool {
 // The caller takes it out of its queue's live list.
 func (e *Engine) done(ev *event, status int32) {
 	e.precede(ev, status)
+	ev.note(status)
 	var end End
 	if ev.state == stateSubmitted {
 		status, end = e.settle(ev, status)
@@ -169,6 +172,17 @@ func (e *Engine) done(ev *event, status int32) {
 		ev.earlier = nil
 	}
 	e.unblock(ev)
+}
+
+// note tells the queue's log how the event's command ended.
+func (ev *event) note(status int32) {
+	switch {
+	case ev.number == 0:
+	case status < 0 && ev.state == stateHeld:
+		ev.queue.log.Fail(ev.number, status) // it never ran: what comes before it may still do
+	default:
+		ev.queue.log.End(ev.number, ev.all || ev.through, status)
+	}
 }
 
 // settle takes a natively submitted event away from the driver.

@@ -22,6 +22,7 @@ func (e *Engine) hold(q *queue, c *Command, after []*event, ev *event) {
 		ev = &event{}
 	}
 	ev.queue = q
+	ev.number = q.log.Take(c.Label)
 	h := &command{kind: c.Kind, queue: q, event: ev, op: c.Op, request: c.Request}
 	if c.Task != nil {
 		h.task = c.Task.Keep()
@@ -306,6 +307,7 @@ func (e *Engine) submit(h *command) {
 	var text string
 	want := e.all || h.event.id != 0 || len(h.event.dependents) > 0 || len(q.held) <= 1 || q.outOfOrder ||
 		q.held[1].kind != KindTask
+	q.log.Give(h.event.number)
 	if e.opt.Submitters {
 		q.submitting = true
 		e.mu.Unlock()
@@ -316,6 +318,7 @@ func (e *Engine) submit(h *command) {
 		native, status = e.driver.Marker(q.native, h.kind == KindBarrier, natives, true)
 		text, h.event.all = "marker", len(h.deps) == 0
 	}
+	q.log.Given()
 	if e.opt.Submitters {
 		e.mu.Lock()
 		q.submitting = false
@@ -340,11 +343,11 @@ func (e *Engine) book(h *command, native Native, status int32, text string) {
 		for _, d := range ev.deps {
 			h.queue.comesAfter(d)
 		}
-		e.submitted(h.queue, nil, native, 0, "", nil, h.request)
+		e.submitted(h.queue, ev.number, nil, native, 0, "", nil, h.request)
 		ev.state = stateDone
 		return
 	}
-	e.submitted(h.queue, ev, native, status, text, after, h.request)
+	e.submitted(h.queue, ev.number, ev, native, status, text, after, h.request)
 }
 
 // unpin lets an event's native handle go that a submission or a waiter used.

@@ -34,6 +34,24 @@ func (e *Engine) Longest(now time.Time) time.Duration {
 	return longest
 }
 
+// Running asks the driver which commands it runs, of the oldest of each queue that are followed, and calls f for each
+// with its number in the queue's log.
+func (e *Engine) Running(f func(queue, number uint64)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, q := range e.open {
+		part := q.live[:min(len(q.live), sweepChunk)]
+		if len(part) == 0 {
+			continue
+		}
+		for i, status := range e.probe(part) {
+			if status == Running && part[i].number != 0 && !part[i].through {
+				f(q.id, part[i].number)
+			}
+		}
+	}
+}
+
 // ran is for how long the event's command has been seen to run.
 func (ev *event) ran(status int32, now time.Time) time.Duration {
 	switch {

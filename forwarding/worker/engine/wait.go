@@ -154,7 +154,7 @@ func (e *Engine) last(q *queue) *event {
 		if q.tail != 0 {
 			native := q.tail
 			q.tail = 0
-			e.follow(q, e.anEvent(q), native)
+			e.follow(q, e.anEvent(q, q.given), native)
 		}
 		return q.tailEvent
 	}
@@ -167,9 +167,10 @@ func (e *Engine) last(q *queue) *event {
 		return nil
 	}
 	if native != 0 {
-		ev := e.anEvent(q)
+		ev := e.anEvent(q, q.given)
 		e.follow(q, ev, native)
 		ev.seq = q.sent
+		ev.through = true
 		q.fresh = false
 	}
 	return q.tailEvent

@@ -1,0 +1,198 @@
+package journal
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"tendril/forwarding/clwire"
+)
+
+func nothing(uint64, uint64) bool { return false }
+
+// flying lists what is in flight, and how many more.
+func flying(j *Journal) string {
+	told := j.Look(nothing)
+	var list []string
+	for _, x := range told.Flying {
+		list = append(list, strings.TrimSpace(x.State+" "+x.Kind+" "+x.Kernel))
+	}
+	if told.More > 0 {
+		list = append(list, fmt.Sprint("+", told.More))
+	}
+	return strings.Join(list, ", ")
+}
+
+func sums(j *Journal) string {
+	counts := map[string]string{}
+	for _, s := range j.Look(nothing).Sums {
+		counts[s.Kind+" "+s.Kernel] = fmt.Sprintf("%d/%d", s.Count, s.Failed)
+	}
+	return fmt.Sprint(counts)
+}
+
+func want(t *testing.T, what, got, wanted string) {
+	t.Helper()
+	if got != wanted {
+		t.Errorf("%s: %q, want %q", what, got, wanted)
+	}
+}
+
+// TestQueueInOrder: what the worker holds is queued, what the driver was given first runs, and an end ends what came
+// before it.
+func TestQueueInOrder(t *testing.T) {
+	j := New()
+	blur := j.Kernel("blur")
+	if again := j.Kernel("blur"); again != blur || blur == 0 {
+		t.Errorf("a kernel has the numbers %d and %d", blur, again)
+	}
+	q := j.Queue(7, 1, true)
+	launch, copying := Label{clwire.TypeNDRange, blur}, Label{Type: clwire.TypeCopy}
+	first := q.Begin(launch)
+	want(t, "in the call", flying(j), "giving NDRange blur")
+	q.Given()
+	second := q.Begin(copying)
+	q.Given()
+	held := q.Take(launch)
+	j.Tick(time.Now().Add(time.Second)) // so that what is held last is the youngest
+	want(t, "given and held", flying(j), "running NDRange blur, submitted Copy, queued NDRange blur")
+	q.Give(held)
+	want(t, "given late", flying(j), "running NDRange blur, submitted Copy, giving NDRange blur")
+	q.Given()
+	q.End(second, false, 0)
+	want(t, "two ended", flying(j), "running NDRange blur")
+	q.End(first, false, 0) // it is known
+	q.End(held, false, -5)
+	want(t, "all ended", flying(j), "")
+	want(t, "sums", sums(j), "map[Copy :1/0 NDRange blur:2/1]")
+	last := j.Look(nothing).Last
+	if len(last) != 3 || last[0].Status != -5 || last[0].Queue != 7 || last[0].Device != 1 {
+		t.Errorf("ended last: %+v", last)
+	}
+	refused := q.Begin(copying)
+	q.Given()
+	q.Fail(refused, -30)
+	q.Drop()
+	want(t, "the sums of a queue that is gone", sums(j), "map[Copy :2/1 NDRange blur:2/1]")
+}
+
+// TestQueueOutOfOrder: each ends by itself, and a marker behind all of them ends what the driver had.
+func TestQueueOutOfOrder(t *testing.T) {
+	j := New()
+	q := j.Queue(1, 0, false)
+	var numbers []uint64
+	for range 3 {
+		numbers = append(numbers, q.Begin(Label{Type: clwire.TypeFill}))
+		q.Given()
+	}
+	held := q.Take(Label{Type: clwire.TypeHost})
+	q.End(numbers[1], false, 0)
+	want(t, "one of three", flying(j), "submitted Fill, submitted Fill, queued Host")
+	q.End(numbers[2], true, 0)
+	want(t, "the marker", flying(j), "queued Host")
+	q.End(held, false, 0)
+	want(t, "the host's", flying(j), "")
+	want(t, "sums", sums(j), "map[Fill :3/0 Host :1/0]")
+}
+
+// TestWhatTheDriverSays: it is believed of queues out of order, and behind the first of one in order.
+func TestWhatTheDriverSays(t *testing.T) {
+	j := New()
+	q := j.Queue(3, 0, false)
+	for range 2 {
+		q.Begin(Label{Type: clwire.TypeFill})
+		q.Given()
+	}
+	told := j.Look(func(queue, number uint64) bool { return queue == 3 && number == 2 })
+	if len(told.Flying) != 2 || told.Flying[0].State != clwire.CommandSubmitted ||
+		told.Flying[1].State != clwire.CommandRunning {
+		t.Errorf("%+v", told.Flying)
+	}
+}
+
+// TestBounds: of more commands in flight than are noted the oldest are kept, the rest is counted; nothing grows with
+// what has ended; an answer has a bound.
+func TestBounds(t *testing.T) {
+	j := New()
+	q := j.Queue(1, 0, true)
+	var last uint64
+	const n = 3 * mostRing
+	for i := range n {
+		last = q.Begin(Label{clwire.TypeNDRange, j.Kernel(fmt.Sprint("k", i))})
+		q.Given()
+	}
+	told := j.Look(nothing)
+	if len(told.Flying) != mostFlying || told.Flying[0].Kernel != "k0" || told.More != n-mostFlying {
+		t.Errorf("%d in flight, the first %+v, and %d", len(told.Flying), told.Flying[0], told.More)
+	}
+	q.End(last-1, false, 0)
+	if told := j.Look(nothing); len(told.Flying) != 0 || told.More != 1 {
+		t.Errorf("of those that were not noted: %d and %d", len(told.Flying), told.More)
+	}
+	q.End(last, false, 0)
+	for range n {
+		q.End(q.Begin(Label{clwire.TypeNDRange, j.Kernel("again")}), false, 0)
+	}
+	told = j.Look(nothing)
+	if len(told.Flying) != 0 || told.More != 0 || len(told.Last) != mostLast || len(told.Sums) != mostSums+1 ||
+		len(q.ring) > mostRing {
+		t.Errorf("%d in flight and %d, %d ended, %d sums, a ring of %d", len(told.Flying), told.More, len(told.Last),
+			len(told.Sums), len(q.ring))
+	}
+	total := uint64(0)
+	for _, s := range told.Sums {
+		total += s.Count
+	}
+	if total != 2*n {
+		t.Errorf("%d commands in the sums, want %d", total, 2*n)
+	}
+	for i := range 2 * mostNames {
+		j.Kernel(fmt.Sprint("n", i))
+	}
+	if len(j.names) != mostNames || len(j.kernels) != mostNames+1 {
+		t.Errorf("%d names, %d sums of kernels", len(j.names), len(j.kernels))
+	}
+}
+
+// TestCalls: what does not come back from the driver is told, and what does come back soon is not.
+func TestCalls(t *testing.T) {
+	j := New()
+	q := j.Queue(1, 0, true)
+	done := j.Call("clBuildProgram")
+	q.Begin(Label{clwire.TypeNDRange, j.Kernel("blur")})
+	if calls := j.Look(nothing).Calls; len(calls) != 0 {
+		t.Errorf("calls that have only begun: %+v", calls)
+	}
+	j.origin = j.origin.Add(-time.Minute) // a minute goes by
+	var all []string
+	for _, c := range j.Look(nothing).Calls {
+		all = append(all, c.What)
+		if c.Seconds < 59 {
+			t.Errorf("%+v", c)
+		}
+	}
+	if len(all) != 2 || !strings.Contains(strings.Join(all, ","), "enqueue NDRange blur") {
+		t.Errorf("calls: %q", all)
+	}
+	done()
+	q.Given()
+	j.Doing(uint32(clwire.TypeCreateBuffer))
+	if calls := j.Look(nothing).Calls; len(calls) != 1 || calls[0].What != "record CreateBuffer" {
+		t.Errorf("the reader's: %+v", calls)
+	}
+	j.Doing(Polling)
+	if calls := j.Look(nothing).Calls; len(calls) != 0 {
+		t.Errorf("after all came back: %+v", calls)
+	}
+}
+
+// TestNoQueue: a queue that nobody notes.
+func TestNoQueue(t *testing.T) {
+	var q *Queue
+	q.Give(q.Take(Label{}))
+	q.Given()
+	q.End(q.Begin(Label{}), true, 0)
+	q.Fail(1, -1)
+	q.Drop()
+}
