@@ -254,6 +254,8 @@ func (e *Engine) retire(q *queue) {
 	}
 	gone := q.gone
 	q.gone = nil
+	q.tailEvent, q.barrier, q.behind = nil, nil, nil // an event may be kept, and keeps its queue
+	q.held, q.ready, q.live = nil, nil, nil
 	q.log.Drop()
 	at := slices.Index(e.open, q)
 	e.open = slices.Concat(e.open[:at], e.open[at+1:]) // somebody may be going through the old one
@@ -295,7 +297,7 @@ func (e *Engine) enqueue(c *Command) error {
 	if c.Kind == KindHost && e.hosts[c.Op] != nil {
 		return fmt.Errorf("host operation %d: %w", c.Op, ErrTaken)
 	}
-	ev, err := e.newEvent(c.Event, q)
+	ev, err := e.newEvent(c.Event, q, c.Kind)
 	if err != nil {
 		return err
 	}
@@ -314,24 +316,32 @@ func (e *Engine) enqueue(c *Command) error {
 }
 
 // newEvent makes the event of a command or nil if the client wants none.
-func (e *Engine) newEvent(id uint64, q *queue) (*event, error) {
+func (e *Engine) newEvent(id uint64, q *queue, kind Kind) (*event, error) {
 	if id == 0 {
 		return nil, nil
 	}
 	if e.events.Get(id) != nil {
 		return nil, fmt.Errorf("event %d: %w", id, ErrTaken)
 	}
-	ev := e.anEvent(q, 0)
+	var ev *event
+	if kind == KindBarrier && q.outOfOrder {
+		ev = &event{queue: q} // it may keep an earlier one, whose neighbours would keep others
+	} else {
+		ev = e.anEvent(q, 0)
+	}
 	ev.id = id
 	e.events.Put(id, ev)
 	return ev, nil
 }
 
+// atOnce is how many events are made at a time.
+const atOnce = 16
+
 // anEvent makes an event of the command with a number in the queue's log; 0: it has none. They are made many at a time:
 // one that is kept keeps the memory of its neighbours, which is little.
 func (e *Engine) anEvent(q *queue, number uint64) *event {
 	if len(e.blank) == 0 {
-		e.blank = make([]event, 16)
+		e.blank = make([]event, atOnce)
 	}
 	ev := &e.blank[0]
 	e.blank = e.blank[1:]

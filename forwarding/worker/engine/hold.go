@@ -44,7 +44,7 @@ func (e *Engine) hold(q *queue, c *Command, after []*event, ev *event) {
 		ev.queued = e.mark(h) // the driver hears of it later
 	}
 	if c.Kind == KindBarrier && q.outOfOrder {
-		ev.earlier, q.barrier = q.barrier, ev
+		ev.earlier, q.barrier = standing(q.barrier), ev
 	}
 	e.add(h)
 }
