@@ -32,6 +32,9 @@ func rotate(t *testing.T, conn *client.Conn, finish, anyway bool) (s RotateStatu
 	return s, err
 }
 
+// verifier believes certificates of the present cluster that were not revoked.
+func (d *Daemon) verifier() *pki.Verifier { return d.meta.now.Load().verifier() }
+
 // TestAuthorityIsRotated: a cluster gets another authority while a client works. Nobody is disconnected; at the end
 // what the old one has signed is of no use.
 func TestAuthorityIsRotated(t *testing.T) {

@@ -433,9 +433,6 @@ func (d *Daemon) sweepMetadata() {
 	}
 }
 
-// verifier believes certificates of the present cluster that were not revoked.
-func (d *Daemon) verifier() *pki.Verifier { return d.meta.now.Load().verifier() }
-
 // void is the present membership's.
 func (d *Daemon) void(leaf *x509.Certificate) bool { return d.meta.now.Load().void(leaf) }
 
