@@ -98,7 +98,8 @@ func (c *churn) counts() string {
 
 // round lets clients come and go for so long, ends them all and deletes what they left.
 func (c *churn) round(ctx context.Context, long time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, long)
+	whole := ctx // what comes after the lanes is no part of their time
+	ctx, cancel := context.WithTimeout(whole, long)
 	defer cancel()
 	var lanes sync.WaitGroup
 	var mu sync.Mutex
@@ -139,7 +140,7 @@ func (c *churn) round(ctx context.Context, long time.Duration) error {
 	if first != nil {
 		return first
 	}
-	conn, err := client.Dial(ctx, client.Options{Socket: c.n.Socket()})
+	conn, err := client.Dial(whole, client.Options{Socket: c.n.Socket()})
 	if err != nil {
 		return err
 	}
