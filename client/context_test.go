@@ -358,6 +358,52 @@ func TestCancelAPop(t *testing.T) {
 	}
 }
 
+// TestCloseBehindACancelledPop: a frame on its way to a pop whose context has ended is for the next reader, also where
+// the stream is closed before it comes, and nobody holds it.
+func TestCloseBehindACancelledPop(t *testing.T) {
+	n := startNode(t, store.Options{})
+	r := newRelay(t, n)
+	c, other, look := r.dial(t), n.dial(t), n.dial(t)
+	before := n.held(t, look)
+	bg := context.Background()
+	w := must(other.OpenWriter(bg, "stream", client.StreamOptions{}))(t)
+	late := must(c.OpenReader(bg, "stream", client.StreamOptions{}))(t)
+	ctx, cancel := context.WithCancel(bg)
+	popped := make(chan error, 1)
+	r.answer.Lock()
+	go func() {
+		_, err := late.Pop(ctx, -1)
+		popped <- err
+	}()
+	if err := w.Write(bg, []byte("frame"), nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the pop", func() bool { return must(look.Streams(bg, ""))(t)[0].Frames == 0 })
+	cancel()
+	if err := <-popped; !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	closed := make(chan struct{})
+	go func() {
+		late.Close(bg)
+		close(closed)
+	}()
+	time.Sleep(50 * time.Millisecond) // as a rule the close is sent by now
+	r.answer.Unlock()
+	<-closed
+	next := must(other.OpenReader(bg, "stream", client.StreamOptions{}))(t)
+	f, err := next.Pop(bg, 5*time.Second)
+	if err != nil || f.Number != 1 || string(f.Bytes()) != "frame" {
+		t.Fatalf("the next reader: %v", err)
+	}
+	f.Release()
+	next.Close(bg)
+	if err := w.End(bg); err != nil {
+		t.Error(err)
+	}
+	waitFor(t, "everything to go back", func() bool { return n.held(t, look) == before })
+}
+
 // TestDialGivesUp: nobody accepts, or who does says nothing.
 func TestDialGivesUp(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")

@@ -96,6 +96,38 @@ func TestBytesOverTheNetwork(t *testing.T) {
 	d.empty(t)
 }
 
+// TestAReleasedUploadIsOver: a release of what is not sealed yet is an abort, which a client sends whose context ended
+// before the answer to its Upload came. The connection can upload as much as before, and nothing stays charged.
+func TestAReleasedUploadIsOver(t *testing.T) {
+	d := openFar(t)
+	link, err := d.enter(t, certificateFrom(t, d.cluster.authority, pki.User))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 * maxUploads {
+		id, err := d.upload(t, link, wire.CreateRequest{SizeBytes: 10})
+		if err != nil {
+			t.Fatalf("upload %d: %v", i, err)
+		}
+		if _, err := ask(link, wire.Release, &wire.IDMessage{ID: id}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ask(link, wire.Write, &wire.WriteRequest{ID: id, Data: []byte("!")}); !errors.Is(err,
+			object.ErrNotFound) {
+			t.Errorf("a write after the release: %v", err)
+		}
+	}
+	d.empty(t)
+	var now uint64
+	for range 500 {
+		if now = d.store.Status().RequestBytes; now < mappingBytes {
+			return // but for the last reply, which may be charged still
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("%d bytes are charged to requests", now)
+}
+
 // empty wants the store to hold nothing any more, though connections are open.
 func (d *farDoor) empty(t *testing.T) {
 	t.Helper()

@@ -142,7 +142,11 @@ func (c *connection) release(m wire.IDMessage) error {
 	if c.releaseHold(m.ID) {
 		return nil
 	}
-	return c.acts().Release(m.ID)
+	if err := c.acts().Release(m.ID); err != nil {
+		return err
+	}
+	c.endUpload(m.ID) // of what is not sealed it was an abort
+	return nil
 }
 
 func (c *connection) abort(m wire.IDMessage) error {
