@@ -623,15 +623,30 @@ func (c *Conn) finish(k *call, request uint64, err error) {
 		return
 	}
 	delete(c.pending, request)
-	abandoned := k.abandoned
-	if abandoned {
-		c.abandoned--
+	if !k.abandoned {
+		k.finish(err) // from here on it is its caller's
+		c.mu.Unlock()
+		return
 	}
-	k.finish(err) // from here on a k that is not abandoned is its caller's
-	c.mu.Unlock()
-	if abandoned {
+	c.abandoned--
+	if k.err = err; k.kind == wire.StreamPop { // Reader.Close waits until it is undone
+		c.mu.Unlock()
 		c.undo(k)
+		c.mu.Lock()
+		k.finish(nil)
+		c.mu.Unlock()
+		return
 	}
+	k.finish(nil)
+	c.mu.Unlock()
+	c.undo(k)
+}
+
+// isOpen reports whether the daemon has yet to answer a call that nobody waits for any more.
+func (c *Conn) isOpen(k *call) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return k.abandoned && !k.finished
 }
 
 // fill takes a reply frame's contents over. Segments are adopted here, in the order in which the daemon named them, for

@@ -383,14 +383,10 @@ func TestCloseBehindACancelledPop(t *testing.T) {
 	if err := <-popped; !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
-	closed := make(chan struct{})
-	go func() {
-		late.Close(bg)
-		close(closed)
-	}()
-	time.Sleep(50 * time.Millisecond) // as a rule the close is sent by now
+	short, cancelShort := context.WithTimeout(bg, 20*time.Millisecond)
+	defer cancelShort()
+	late.Close(short)
 	r.answer.Unlock()
-	<-closed
 	next := must(other.OpenReader(bg, "stream", client.StreamOptions{}))(t)
 	f, err := next.Pop(bg, 5*time.Second)
 	if err != nil || f.Number != 1 || string(f.Bytes()) != "frame" {
@@ -398,6 +394,7 @@ func TestCloseBehindACancelledPop(t *testing.T) {
 	}
 	f.Release()
 	next.Close(bg)
+	late.Close(bg)
 	if err := w.End(bg); err != nil {
 		t.Error(err)
 	}

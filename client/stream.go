@@ -58,6 +58,7 @@ type Reader struct {
 
 	mu    sync.Mutex
 	under []*call // pops on their way, the first one first; only with ahead
+	late  []*call // whose contexts ended before their answers came: some of them may have come meanwhile
 }
 
 func (c *Conn) openStream(ctx context.Context, name string, flags uint8, o StreamOptions) (id, gen uint64, err error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"tendril/ipc/wire"
@@ -25,12 +26,20 @@ func (r *Reader) Pop(ctx context.Context, wait time.Duration) (*Frame, error) {
 		_, err = r.c.result(ctx, k)
 	}
 	if isContext(err) {
+		r.comesLate(k)
 		return nil, fmt.Errorf("waiting for a frame of stream %q: %w", r.name, err)
 	}
 	if err != nil {
 		return nil, err
 	}
 	return r.frame(k)
+}
+
+// comesLate notes a pop that nobody waits for, unless it is undone already.
+func (r *Reader) comesLate(k *call) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.late = slices.DeleteFunc(append(r.late, k), func(k *call) bool { return !r.c.isOpen(k) })
 }
 
 // ask sends a pop.
@@ -137,7 +146,7 @@ func (r *Reader) Close(ctx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var err error
-	if len(r.under) > 0 {
+	if len(r.under)+len(r.late) > 0 {
 		// then they are answered; a dead connection answers, too
 		err = r.c.tell(ctx, r.gen, wire.StreamCancel, &wire.Number{N: r.id})
 	}
@@ -152,7 +161,13 @@ func (r *Reader) Close(ctx context.Context) {
 	for _, k := range r.under {
 		_ = r.c.abandon(k, nil) // undone when it comes
 	}
-	if len(r.under) > 0 {
+	r.late, r.under = append(r.late, r.under...), nil
+	for len(r.late) > 0 && !isContext(err) {
+		if err = r.c.awaitFinish(ctx, r.late[0]); err == nil {
+			r.late = r.late[1:]
+		}
+	}
+	if len(r.late) > 0 {
 		return
 	}
 	// when it is answered the next reader finds all in order
