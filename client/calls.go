@@ -40,7 +40,18 @@ type call struct {
 	number    uint64        // of StreamPop
 	view      *view         // of create and get: one reference, the caller's
 	files     [ipc.MaxFDs]*os.File
+	pushes    *pushes // of StreamPush: its buffer's
 }
+
+// pushes is what is known of a buffer's pushes whose contexts ended. Guarded by Conn.mu.
+type pushes struct {
+	open    int  // without an answer yet
+	done    bool // one was carried out: the reference is the stream's
+	aborted bool // the last answer decides whether the reference is to be given back
+}
+
+// left reports whether the buffer's reference is to be given back now. Conn.mu is held.
+func (p *pushes) left() bool { return p.aborted && p.open == 0 && !p.done }
 
 // calls are used again: a call a request would be half of what a get allocates.
 var calls = sync.Pool{New: func() any { return &call{done: make(chan struct{}, 1)} }}
@@ -499,6 +510,9 @@ func (c *Conn) abandon(k *call, err error) error {
 	c.mu.Lock()
 	finished := k.finished
 	k.abandoned = true
+	if k.pushes != nil {
+		k.pushes.open++
+	}
 	if !finished {
 		c.abandoned++
 		c.sweepPause = sweepAfter
@@ -514,6 +528,8 @@ func (c *Conn) abandon(k *call, err error) error {
 // undo gives back what an abandoned call brought. What it altered stays: a seal, a delete, a name.
 func (c *Conn) undo(k *call) {
 	switch {
+	case k.pushes != nil:
+		c.pushAnswered(k)
 	case k.err != nil:
 	case k.kind == wire.Get:
 		c.postRelease(k.gen, k.get.ID)
@@ -528,6 +544,19 @@ func (c *Conn) undo(k *call) {
 		c.undoReply(k)
 	}
 	c.discard(k)
+}
+
+// pushAnswered notes what came of a push that nobody waits for.
+func (c *Conn) pushAnswered(k *call) {
+	c.mu.Lock()
+	p := k.pushes
+	p.open--
+	p.done = p.done || k.err == nil
+	left := p.left()
+	c.mu.Unlock()
+	if left {
+		c.postRelease(k.gen, k.ask.push.ID)
+	}
 }
 
 // undoReply is undo for a call whose reply is not decoded yet. One that makes no sense brought nothing.

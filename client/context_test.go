@@ -401,6 +401,116 @@ func TestCloseBehindACancelledPop(t *testing.T) {
 	waitFor(t, "everything to go back", func() bool { return n.held(t, look) == before })
 }
 
+// TestAbortOfAPushThatHappened: a push whose context ended may be carried out all the same. Then an abort takes the
+// frame from nobody: neither from a reader of this connection, which has it by then.
+func TestAbortOfAPushThatHappened(t *testing.T) {
+	for _, ahead := range []int{0, 4} {
+		n := startNode(t, store.Options{})
+		r := newRelay(t, n)
+		c, look := r.dial(t), n.dial(t)
+		before := n.held(t, look)
+		bg := context.Background()
+		w := must(c.OpenWriter(bg, "stream", client.StreamOptions{Ahead: ahead}))(t)
+		reader := must(c.OpenReader(bg, "stream", client.StreamOptions{}))(t)
+		b := must(w.Buffer(bg, 5))(t)
+		copy(b.Bytes(), "frame")
+		frames := make(chan *client.Frame, 1)
+		go func() {
+			f, err := reader.Pop(bg, -1)
+			if err != nil {
+				t.Error(err)
+			}
+			frames <- f
+		}()
+		waitFor(t, "the pop", func() bool { return must(look.Streams(bg, ""))(t)[0].WaitingReaders == 1 })
+		r.requests.Lock()
+		ctx, cancel := context.WithTimeout(bg, 20*time.Millisecond)
+		err := w.Push(ctx, b, nil, time.Hour)
+		if err == nil {
+			err = w.Flush(ctx)
+		}
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+		b.Abort(bg)
+		r.requests.Unlock()
+		f := <-frames
+		must(c.Status(bg))(t) // what was sent before is done
+		if now := n.held(t, look); now.references != before.references+1 || string(f.Bytes()) != "frame" {
+			t.Errorf("ahead %d: %+v, %q", ahead, now, f.Bytes())
+		}
+		f.Release()
+		reader.Close(bg)
+		w.Close(bg)
+		waitFor(t, "everything to go back", func() bool { return n.held(t, look) == before })
+	}
+}
+
+// TestAbortOfAPushThatFails: it is given back when that is known.
+func TestAbortOfAPushThatFails(t *testing.T) {
+	n := startNode(t, store.Options{})
+	r := newRelay(t, n)
+	c, look := r.dial(t), n.dial(t)
+	bg := context.Background()
+	w := must(c.OpenWriter(bg, "stream", client.StreamOptions{Frames: 1}))(t)
+	if err := w.Write(bg, []byte("first"), nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	before := n.held(t, look)
+	b := must(w.Buffer(bg, 5))(t)
+	r.requests.Lock()
+	for range 2 { // the second is behind the first
+		ctx, cancel := context.WithTimeout(bg, 20*time.Millisecond)
+		if err := w.Push(ctx, b, nil, 0); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+		cancel()
+	}
+	b.Abort(bg)
+	r.requests.Unlock()
+	w.Close(bg) // memory for the next frame
+	waitFor(t, "the buffer to go back", func() bool { return n.held(t, look) == before })
+}
+
+// TestAPushAheadThatIsNotSent: the buffer is the Writer's, and given back.
+func TestAPushAheadThatIsNotSent(t *testing.T) {
+	n := startNode(t, store.Options{})
+	r := newRelay(t, n)
+	c, look := r.dial(t), n.dial(t)
+	bg := context.Background()
+	w := must(c.OpenWriter(bg, "stream", client.StreamOptions{Ahead: 4}))(t)
+	before := n.held(t, look)
+	b := must(w.Buffer(bg, 5))(t)
+	const size = 8 << 20 // more than sockets hold
+	writing, stop := context.WithCancel(bg)
+	up := must(c.NewUpload(writing, size, client.CreateOptions{}))(t)
+	r.requests.Lock()
+	wrote := make(chan error, 1)
+	go func() {
+		_, err := up.Write(make([]byte, size))
+		wrote <- err
+	}()
+	for full := false; !full; { // until one is not even sent
+		ctx, cancel := context.WithTimeout(bg, 20*time.Millisecond)
+		_, err := c.Status(ctx)
+		cancel()
+		full = strings.Contains(err.Error(), "send a ")
+	}
+	ctx, cancel := context.WithTimeout(bg, 20*time.Millisecond)
+	if err := w.Push(ctx, b, nil, 0); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+	cancel()
+	stop()
+	<-wrote
+	r.requests.Unlock()
+	up.Abort(bg)
+	w.Close(bg)
+	before.streams--
+	waitFor(t, "the buffer to go back", func() bool { return n.held(t, look) == before })
+}
+
 // TestDialGivesUp: nobody accepts, or who does says nothing.
 func TestDialGivesUp(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")

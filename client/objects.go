@@ -59,6 +59,7 @@ type Buffer struct {
 	ended  bool
 	unsure bool // a push was tried, or a seal's context ended: it may be sealed
 	open   bool // the view knows that it is being filled
+	pushes pushes
 
 	shown     atomic.Bool // Bytes was called: the program may have the slice still
 	gen       uint64      // the life of the connection that made it
@@ -221,7 +222,13 @@ func (b *Buffer) Abort(ctx context.Context) error {
 		b.c.unref(b.view)
 	}
 	if b.unsure { // perhaps without success after the seal: either way it ends with this reference
-		b.c.postRelease(b.gen, b.id)
+		b.c.mu.Lock()
+		b.pushes.aborted = true
+		left := b.pushes.left()
+		b.c.mu.Unlock()
+		if left { // it was not pushed, so that the reference is not the stream's, or by now another reader's here
+			b.c.postRelease(b.gen, b.id)
+		}
 		return nil
 	}
 	err := b.c.tell(ctx, b.gen, wire.Abort, &wire.IDMessage{ID: b.id})

@@ -64,10 +64,13 @@ func (w *Writer) Push(ctx context.Context, b *Buffer, meta []byte, wait time.Dur
 	}
 	b.unsure = true
 	k := newCall(wire.StreamPush)
-	k.gen = w.gen
+	k.gen, k.pushes = w.gen, &b.pushes
 	k.ask.push = wire.StreamPushRequest{Stream: w.id, ID: b.id, Seal: true, WaitMS: waitMS(within(ctx, wait)),
 		Meta: meta}
 	if err := w.send(ctx, k, b.size); err != nil {
+		if w.ahead > 0 {
+			b.Abort(ctx) // the first error is the one to tell
+		}
 		return err
 	}
 	b.shut() // while the daemon pushes; for good, as it is to be pushed again unchanged
