@@ -57,17 +57,19 @@ func TestLease(t *testing.T) {
 		}
 	}
 	waiter := n.Command(t.Context(), "run", "--lease", "1", "--wait", "--", "clinfo", "--list")
-	out := make(chan string, 1)
-	go func() {
-		said, complained, err := rig.Said(waiter, limit)
-		if err != nil || !strings.Contains(complained, "waiting for a lease") {
-			t.Errorf("the one that waits: %v, complained %q", err, complained)
-		}
-		out <- said
-	}()
+	var said, complained rig.Buffer
+	waiter.Stdout, waiter.Stderr = &said, &complained
+	if err := waiter.Start(); err != nil {
+		t.Fatal(err)
+	}
+	waited := make(chan error, 1)
+	go func() { waited <- rig.Await(waiter, limit) }()
 	eventually(t, func() error {
 		if list := leasesOf(t, n); len(list) != 2 || list[1].Place != 1 {
 			return errors.New("not yet")
+		}
+		if !strings.Contains(complained.String(), "waiting for a lease") { // the daemon keeps the question for up to 1 s
+			return fmt.Errorf("the one that waits was not told: %q", complained.String())
 		}
 		return nil
 	})
@@ -75,8 +77,8 @@ func TestLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-held
-	if said := <-out; !strings.Contains(said, "Device #0") {
-		t.Errorf("the one that waited saw %q", said)
+	if err := <-waited; err != nil || !strings.Contains(said.String(), "Device #0") {
+		t.Errorf("the one that waited: %v, saw %q", err, said.String())
 	}
 	eventually(t, func() error {
 		said, _, err := rig.Said(n.Command(t.Context(), "run", "--", "clinfo", "--list"), limit)
