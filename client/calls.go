@@ -226,20 +226,63 @@ func (c *Conn) writeUnlock(ctx context.Context, err error) error {
 }
 
 // awaitRoom waits until the socket has room, and writes. sendMu is held, but not while it waits: nobody waits longer
-// than the own ctx lets.
+// than the own ctx lets. Where nobody else reads it does: a daemon whose answers nobody takes reads nothing more.
 func (c *Conn) awaitRoom(ctx context.Context) error {
-	var giveUp func() error
-	if ctx.Done() != nil {
-		giveUp = ctx.Err
-	}
 	l := c.link
 	c.sendMu.Unlock()
-	err := l.AwaitRoom(giveUp)
+	err := c.awaitRoomOf(ctx, l)
 	c.sendMu.Lock()
 	if err != nil || !c.full || c.link != l {
 		return err
 	}
 	return c.write()
+}
+
+// errLookAgain ends a wait for room after a while: who read may have stopped to.
+var errLookAgain = errors.New("look again")
+
+// awaitRoomOf waits until l may have room, for a while at most. No lock is held.
+func (c *Conn) awaitRoomOf(ctx context.Context, l link) error {
+	looked := false
+	giveUp := func() error {
+		if looked {
+			return errLookAgain
+		}
+		looked = true
+		return ended(ctx)
+	}
+	reads := false
+	select {
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
+		if c.link != l {
+			return nil
+		}
+		c.readWaiting(l)
+		reads = true
+	default:
+	}
+	if err := l.AwaitRoom(reads, giveUp); !errors.Is(err, errLookAgain) {
+		return err
+	}
+	return nil
+}
+
+// readWaiting delivers what is here. The turn is held.
+func (c *Conn) readWaiting(l link) {
+	for {
+		f, err := l.Receive(func() error { return errAllRead })
+		if err == nil {
+			err = c.deliver(&f)
+		}
+		if errors.Is(err, errAllRead) {
+			return
+		}
+		if err != nil {
+			c.fail(c.disconnected(err))
+			return
+		}
+	}
 }
 
 // reset makes a call that failed before its request was out fit to be sent again: nobody else knows it any more.

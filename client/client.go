@@ -92,7 +92,7 @@ const (
 // link carries frames: an *ipc.Dialed, with descriptors, or an *ipc.Remote.
 type link interface {
 	SendNow(b []byte) (n int, full bool, err error)
-	AwaitRoom(giveUp func() error) error
+	AwaitRoom(orInput bool, giveUp func() error) error
 	Receive(giveUp func() error) (ipc.Frame, error)
 	Shutdown()
 	Close()

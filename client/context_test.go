@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"path/filepath"
 	"strconv"
@@ -509,6 +510,63 @@ func TestAPushAheadThatIsNotSent(t *testing.T) {
 	w.Close(bg)
 	before.streams--
 	waitFor(t, "the buffer to go back", func() bool { return n.held(t, look) == before })
+}
+
+// TestBothSendMuch: while every goroutine waits for room to send, somebody reads what the daemon says: it reads nothing
+// more where nobody takes its answers.
+func TestBothSendMuch(t *testing.T) {
+	n := startNode(t, store.Options{})
+	r := newRelay(t, n)
+	c := r.dial(t)
+	bg := context.Background()
+	const size = 3 << 20
+	o := must(n.dial(t).Put(bg, make([]byte, size), client.CreateOptions{Name: "large"}))(t)
+	defer o.Release()
+	var running sync.WaitGroup
+	for i := range 16 {
+		running.Go(func() {
+			for k := range 12 {
+				var err error
+				if (i+k)%2 == 0 {
+					var up *client.Upload
+					if up, err = c.NewUpload(bg, size, client.CreateOptions{}); err == nil {
+						_, err = up.Write(make([]byte, size))
+						up.Abort(bg)
+					}
+				} else {
+					var far *client.Remote
+					if far, err = c.Open(bg, o.ID(), "", 0); err == nil {
+						err = far.CopyRange(bg, io.Discard, 0, size)
+						far.Close()
+					}
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	over := make(chan struct{})
+	go func() {
+		running.Wait()
+		close(over)
+	}()
+	deadline := time.After(time.Minute)
+	for {
+		select {
+		case <-over:
+			return
+		case <-deadline:
+			c.Close()
+			<-over
+			t.Fatal("nobody goes on")
+		default: // the daemon reads nothing for a while
+			r.requests.Lock()
+			time.Sleep(5 * time.Millisecond)
+			r.requests.Unlock()
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
 }
 
 // TestDialGivesUp: nobody accepts, or who does says nothing.

@@ -148,25 +148,30 @@ func sendSome(fd int, b []byte) ([]byte, error) {
 }
 
 // AwaitRoom waits until SendNow may send more, the connection has ended, or give-up, which is asked every 50 ms where
-// it is not nil, answers with the error to return. It may be called beside everything.
-func (d *Dialed) AwaitRoom(giveUp func() error) error {
+// it is not nil, answers with the error to return; with orInput also until something may be read. It may be called
+// beside everything.
+func (d *Dialed) AwaitRoom(orInput bool, giveUp func() error) error {
 	d.room.RLock()
 	defer d.room.RUnlock()
 	if d.shut {
 		return nil
 	}
-	return awaitRoom(d.fd, giveUp)
+	return awaitRoom(d.fd, orInput, giveUp)
 }
 
-// awaitRoom waits for room in a socket, or its end.
-func awaitRoom(fd int, giveUp func() error) error {
+// awaitRoom waits for room in a socket, for input if that is wanted, or for its end.
+func awaitRoom(fd int, orInput bool, giveUp func() error) error {
+	events := int16(unix.POLLOUT)
+	if orInput {
+		events |= unix.POLLIN
+	}
 	for {
 		if giveUp != nil {
 			if err := giveUp(); err != nil {
 				return err
 			}
 		}
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, 50)
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: events}}, 50)
 		if n > 0 {
 			return nil
 		}

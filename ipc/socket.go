@@ -336,13 +336,13 @@ func (r *Remote) SendNow(b []byte) (n int, full bool, err error) {
 }
 
 // AwaitRoom waits until SendNow may send more, as Dialed.AwaitRoom does.
-func (r *Remote) AwaitRoom(giveUp func() error) error {
+func (r *Remote) AwaitRoom(orInput bool, giveUp func() error) error {
 	r.socket.room.RLock()
 	defer r.socket.room.RUnlock()
 	if r.socket.closed.Load() {
 		return nil
 	}
-	return awaitRoom(r.socket.fd, giveUp)
+	return awaitRoom(r.socket.fd, orInput, giveUp)
 }
 
 // GiveUp makes a wait for bytes ask giveUp every 50 ms, and end with its error; nil ends that. For who reads.
