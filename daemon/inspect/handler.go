@@ -176,7 +176,7 @@ func part[T any](p Part[T], err error) (any, error) {
 	if p.Items == nil {
 		p.Items = []T{}
 	}
-	return list[T]{Items: p.Items, Next: p.Next, Silent: p.Silent}, err
+	return list[T](p), err
 }
 
 // padded makes decimal numbers sort as numbers do.
