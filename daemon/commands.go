@@ -72,7 +72,7 @@ func addCommands(told *inspect.Commands, w workers.Commands) {
 	}
 	for _, x := range w.Told.Sums {
 		told.Sums = append(told.Sums, inspect.CommandSum{Worker: id, Kind: x.Kind, Kernel: x.Kernel, Count: x.Count,
-			Failed: x.Failed, Seconds: x.Seconds})
+			Failed: x.Failed, Timed: x.Timed, Seconds: x.Seconds})
 	}
 	for _, x := range w.Told.Calls {
 		told.Calls = append(told.Calls, inspect.DriverCall{Worker: id, PID: w.PID, What: x.What, Queue: x.Queue,

@@ -177,7 +177,7 @@ type Commands struct {
 	Session  string         `json:"session"`
 	InFlight []Command      `json:"in_flight"` // of each worker the oldest first
 	More     uint64         `json:"more"`      // in flight, and not listed
-	Last     []EndedCommand `json:"last"`      // of each worker the newest first
+	Last     []EndedCommand `json:"last"`      // since somebody looked; of each worker the newest first
 	Sums     []CommandSum   `json:"sums"`      // of all that ended; of each worker those that took most first
 	Calls    []DriverCall   `json:"calls"`     // of the driver, that have not come back
 	Notes    []string       `json:"notes"`     // what could not be learnt, and why
@@ -213,7 +213,8 @@ type CommandSum struct {
 	Kernel  string  `json:"kernel,omitempty"`
 	Count   uint64  `json:"count"`
 	Failed  uint64  `json:"failed"`
-	Seconds float64 `json:"seconds"`
+	Timed   uint64  `json:"timed"`   // of them: those that ended since somebody looked, and until a minute after
+	Seconds float64 `json:"seconds"` // that these took
 }
 
 // DriverCall is a call of the driver in which a worker is, for some time.

@@ -143,7 +143,7 @@ type WorkerCommands struct {
 	Question uint64          `json:"question"` // that it answers
 	Flying   []CommandFlying `json:"flying"`   // the oldest first
 	More     uint64          `json:"more"`     // in flight, and not listed
-	Last     []CommandEnded  `json:"last"`     // that ended, the newest first
+	Last     []CommandEnded  `json:"last"`     // that ended since somebody looked, the newest first
 	Sums     []CommandSum    `json:"sums"`     // of all that ended, those that took most first
 	Calls    []DriverCall    `json:"calls"`    // of the driver, under way; the oldest first
 	Unasked  bool            `json:"unasked"`  // the driver did not say in time what runs: a call holds it up
@@ -183,8 +183,9 @@ type CommandSum struct {
 	Kind    string  `json:"kind"`
 	Kernel  string  `json:"kernel,omitempty"`
 	Count   uint64  `json:"count"`
-	Failed  uint64  `json:"failed"` // of them
-	Seconds float64 `json:"seconds"`
+	Failed  uint64  `json:"failed"`  // of them
+	Timed   uint64  `json:"timed"`   // of them: those that ended since somebody looked
+	Seconds float64 `json:"seconds"` // that these took
 }
 
 // DriverCall is a call of the driver that has not come back.

@@ -15,6 +15,7 @@ import (
 	"tendril/forwarding/fixed"
 	"tendril/forwarding/opencl"
 	"tendril/forwarding/worker/engine"
+	"tendril/forwarding/worker/journal"
 )
 
 // Objects of the session's tables. One whose creation failed stays in its table
@@ -210,7 +211,7 @@ func (p *program) building() bool {
 
 type kernel struct {
 	id     uint64
-	name   uint32        // its number in the journal
+	name   *journal.Kernel
 	gate   *engine.Gate  // nil, or opens when native and status are set
 	ready  chan struct{} // the same, for those that may block; nil if ready at birth
 	native opencl.Kernel

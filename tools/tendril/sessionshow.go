@@ -21,7 +21,8 @@ func (c *cli) sessionShowVerb() *cobra.Command {
 			"calls of the driver that have not returned. Only the session's tenant, root and the daemon's own user may see them.\n\n" +
 			"States: queued (the worker holds the command: it waits for an event, a build, the program or its turn), giving (the\n" +
 			"worker is in the driver's call), submitted, running. Times are the worker's own: commands that were seen to end\n" +
-			"together share the time. tendril trace measures each command by itself.",
+			"together share the time. Times, and what ended last, are kept from the first look on, for 60 s after the last: TIMED\n" +
+			"says of how many commands TIME is. tendril trace measures each command by itself.",
 		Example:           "  tendril session show 17\n  tendril session show 17 --json | jq .in_flight",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: c.completing(sessionsToComplete),
@@ -62,7 +63,7 @@ func (c *cli) printCommands(told inspect.Commands) error {
 	}
 	for _, x := range told.Sums {
 		sums = append(sums, []string{x.Kind, orDash(x.Kernel), strconv.FormatUint(x.Count, 10),
-			strconv.FormatUint(x.Failed, 10), brief(x.Seconds), x.Worker})
+			strconv.FormatUint(x.Failed, 10), strconv.FormatUint(x.Timed, 10), brief(x.Seconds), x.Worker})
 	}
 	for _, x := range told.Last {
 		last = append(last, []string{x.Kind, orDash(x.Kernel), strconv.Itoa(int(x.Status)), brief(x.Seconds),
@@ -76,7 +77,7 @@ func (c *cli) printCommands(told inspect.Commands) error {
 		err = firstError(err, c.section("calls of the driver that have not returned", "CALL | FOR | WORKER? | PID?", calls))
 	}
 	return firstError(err,
-		c.section("time by kind and kernel", "KIND | KERNEL | COUNT | FAILED? | TIME | WORKER??", sums),
+		c.section("time by kind and kernel", "KIND | KERNEL | COUNT | FAILED? | TIMED | TIME | WORKER??", sums),
 		c.section("ended last", "KIND | KERNEL | STATUS? | TOOK | AGO | QUEUE??", last))
 }
 

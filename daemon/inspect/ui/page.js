@@ -6,7 +6,7 @@ const columns = {
   sessions: [["Program", x => x.program], ["Tenant", x => x.tenant], ["From", x => x.peer || "pid " + x.pid], ["Goes over", x => x.transport], ["Workers", x => (x.workers || []).length, "n"], ["Runs for", x => since(x.started), "n"]],
   flying: [["State", x => x.state], ["Kind", x => x.kind], ["Kernel", x => x.kernel || "–"], ["Age", x => duration(x.age_seconds), "n"], ["Queue", x => x.queue, "n"], ["Device", x => x.device ? deviceName(x.device) : "a sub-device"]],
   calls: [["Call", x => x.what], ["For", x => duration(x.seconds), "n"], ["Worker", x => x.worker, "n"], ["PID", x => x.pid, "n"]],
-  sums: [["Kind", x => x.kind], ["Kernel", x => x.kernel || "–"], ["Count", x => count(x.count), "n"], ["Failed", x => x.failed, "n"], ["Time", x => duration(x.seconds), "n"]],
+  sums: [["Kind", x => x.kind], ["Kernel", x => x.kernel || "–"], ["Count", x => count(x.count), "n"], ["Failed", x => x.failed, "n"], ["Timed", x => count(x.timed), "n"], ["Time", x => duration(x.seconds), "n"]],
   ended: [["Kind", x => x.kind], ["Kernel", x => x.kernel || "–"], ["Status", x => x.status || "ok"], ["Took", x => duration(x.seconds), "n"], ["Ago", x => duration(x.ago_seconds), "n"]],
   workers: [["Platform", x => x.platform], ["State", x => x.state], ["Session", x => x.session || "–"], ["Device memory", x => bytes(x.device_bytes), "n"], ["PID", x => x.pid, "n"], ["Runs for", x => since(x.started), "n"]],
   leases: [["Tenant", x => x.tenant], ["Program", x => x.holder || "–"], ["Devices", x => x.count + ": " + (x.devices || []).map(d => deviceName(d)).join(", ")], ["State", x => x.place ? "waits, place " + x.place : "has them"], ["For", x => since(x.since), "n"], ["Until", x => when(x.until) || "its program ends"]],
@@ -80,7 +80,7 @@ const commands = async () => {
       $("x-calls").hidden = !c.calls.length;
       put($("calls"), table(columns.calls, c.calls));
       put($("sums"), table(columns.sums, c.sums, { none: "Nothing has ended yet." }));
-      put($("ended"), table(columns.ended, c.last, { none: "Nothing has ended yet." }));
+      put($("ended"), table(columns.ended, c.last, { none: "Nothing has ended since somebody looked." }));
     }
   } catch (e) {
     if (session?.id === id) put($("x-notes"), make("li", e.message));

@@ -128,6 +128,8 @@ type Engine struct {
 	natives  []Native // scratch, submission
 	probes   []Native // scratch, sweep
 	picked   []*event // scratch, sweepDisordered
+	steps    []step   // done
+	swept    []*queue // that done set sweeping of
 	statuses []int32
 }
 
@@ -151,6 +153,7 @@ type queue struct {
 	submitter chan struct{}
 
 	live       []*event // natively submitted and followed, oldest first
+	ended      int      // in order: so many of live, and maybe more, have ended
 	sweeping   bool     // somebody goes through live, and takes out what has ended
 	behind     []*event // of other queues: what commands that are not followed waited for, for the next one that is
 	manyBehind int      // how many of behind are looked through for what has ended
@@ -410,14 +413,13 @@ func (e *Engine) doNow(q *queue, c *Command, after []*event, ev *event) bool {
 
 // submitNow is the short way: no command object, no copy of the wait list.
 func (e *Engine) submitNow(q *queue, c *Command, after []*event, ev *event) {
+	if e.doNow(q, c, after, ev) {
+		q.log.Done(c.Label)
+		return
+	}
 	number := q.log.Begin(c.Label)
 	if ev != nil {
 		ev.number = number
-	}
-	if e.doNow(q, c, after, ev) {
-		q.log.Given()
-		q.log.End(number, false, 0)
-		return
 	}
 	waits := e.natives[:0]
 	for _, d := range after {

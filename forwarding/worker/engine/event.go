@@ -36,7 +36,7 @@ type event struct {
 	since          time.Time // first seen to run; zero: not yet, or nobody asked
 
 	deps       []*event    // followed wait list, to tell a failure's cause
-	behind     []*event    // what else it came after, on its own queue: see precede
+	behind     []*event    // what else it came after, on its own queue: see done
 	all        bool        // out of order: a marker or barrier behind everything on its queue
 	dependents []dependent // held commands
 	waits      []*wait
@@ -139,10 +139,8 @@ func (e *Engine) HasEvent(id uint64) bool {
 	return e.events.Get(id) != nil
 }
 
-// done ends an event: its watchers are told, its dependents freed or failed.
-// The caller takes it out of its queue's live list.
-func (e *Engine) done(ev *event, status int32) {
-	e.precede(ev, status)
+// conclude is done without what ends before.
+func (e *Engine) conclude(ev *event, status int32) {
 	ev.note(status)
 	var end End
 	if ev.state == stateSubmitted {

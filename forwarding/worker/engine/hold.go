@@ -197,6 +197,9 @@ func (e *Engine) drain() {
 			continue
 		}
 		for h := q.next(); h != nil; h = q.next() {
+			if e.awake == 0 {
+				q.log.Tick() // the reader, which does that, sleeps
+			}
 			e.run(h)
 		}
 		e.retire(q)
@@ -235,6 +238,7 @@ func (e *Engine) wakeSubmitter(q *queue) {
 func (e *Engine) runSubmitter(q *queue, submitter <-chan struct{}) {
 	for range submitter {
 		e.mu.Lock()
+		q.log.Tick()
 		some := false
 		for h := q.next(); h != nil && !e.closed; h = q.next() {
 			e.run(h)
@@ -318,11 +322,11 @@ func (e *Engine) submit(h *command) {
 		native, status = e.driver.Marker(q.native, h.kind == KindBarrier, natives, true)
 		text, h.event.all = "marker", len(h.deps) == 0
 	}
-	q.log.Given()
 	if e.opt.Submitters {
 		e.mu.Lock()
 		q.submitting = false
 	}
+	q.log.Given()
 	for _, d := range h.event.deps {
 		e.unpin(d)
 	}

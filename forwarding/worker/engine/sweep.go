@@ -130,6 +130,7 @@ func (ev *event) waitsInside(q *queue) bool {
 func (e *Engine) sweepPart(q *queue, part []*event) (ended, more bool) {
 	var room [sweepChunk]int32
 	status := room[:copy(room[:], e.probe(part))] // ending one event may look at others
+	q.log.Look()
 	for i, ev := range part {
 		switch {
 		case ev.state == stateDone:
@@ -155,7 +156,7 @@ func (e *Engine) takeEnded(q *queue) {
 		}
 	}
 	clear(q.live[len(keep):])
-	q.live = keep
+	q.live, q.ended = keep, 0
 	e.retire(q)
 }
 

@@ -44,8 +44,8 @@ func want(t *testing.T, what, got, wanted string) {
 func TestQueueInOrder(t *testing.T) {
 	j := New()
 	blur := j.Kernel("blur")
-	if again := j.Kernel("blur"); again != blur || blur == 0 {
-		t.Errorf("a kernel has the numbers %d and %d", blur, again)
+	if again := j.Kernel("blur"); again != blur || blur == nil {
+		t.Errorf("a kernel is %v and %v", blur, again)
 	}
 	q := j.Queue(7, 1, true)
 	launch, copying := Label{clwire.TypeNDRange, blur}, Label{Type: clwire.TypeCopy}
@@ -136,9 +136,9 @@ func TestBounds(t *testing.T) {
 	}
 	told = j.Look(nothing)
 	if len(told.Flying) != 0 || told.More != 0 || len(told.Last) != mostLast || len(told.Sums) != mostSums+1 ||
-		len(q.ring) > mostRing {
+		len(*q.ring.Load()) > mostRing {
 		t.Errorf("%d in flight and %d, %d ended, %d sums, a ring of %d", len(told.Flying), told.More, len(told.Last),
-			len(told.Sums), len(q.ring))
+			len(told.Sums), len(*q.ring.Load()))
 	}
 	total := uint64(0)
 	for _, s := range told.Sums {
@@ -150,8 +150,106 @@ func TestBounds(t *testing.T) {
 	for i := range 2 * mostNames {
 		j.Kernel(fmt.Sprint("n", i))
 	}
-	if len(j.names) != mostNames || len(j.kernels) != mostNames+1 {
-		t.Errorf("%d names, %d sums of kernels", len(j.names), len(j.kernels))
+	if len(j.numbers) != mostNames || len(j.kernels) != mostNames {
+		t.Errorf("%d names, %d kernels", len(j.numbers), len(j.kernels))
+	}
+}
+
+// TestTimesAreKeptForWhoLooks: until somebody looks commands are counted, and nothing else; then their times are kept,
+// but not those from before, and not for ever.
+func TestTimesAreKeptForWhoLooks(t *testing.T) {
+	for _, inOrder := range []bool{true, false} {
+		j := New()
+		q := j.Queue(1, 0, inOrder)
+		fill := Label{Type: clwire.TypeFill}
+		end := func(status int32) {
+			n := q.Begin(fill)
+			q.Given()
+			q.Look()
+			q.End(n, false, status)
+		}
+		sum := func() string {
+			told := j.Look(nothing)
+			s := told.Sums[0]
+			return fmt.Sprintf("%d ended, %d failed, %d timed, %d last", s.Count, s.Failed, s.Timed, len(told.Last))
+		}
+		end(0)
+		end(-5)
+		q.Done(fill)
+		running := q.Begin(fill)
+		q.Given()
+		j.origin = j.origin.Add(-time.Hour)
+		want(t, "before the first look", sum(), "3 ended, 1 failed, 0 timed, 0 last")
+		q.Look()
+		q.End(running, false, 0)
+		end(-5)
+		want(t, "after it", sum(), "5 ended, 2 failed, 2 timed, 2 last")
+		if took := j.Look(nothing).Sums[0].Seconds; took > 60 {
+			t.Errorf("a command from before the look took %v s since", took)
+		}
+		j.origin = j.origin.Add(-2 * time.Duration(keptFor))
+		q.Tick()
+		end(0)
+		want(t, "long after it", sum(), "6 ended, 2 failed, 2 timed, 2 last")
+		end(0)
+		want(t, "after the next", sum(), "7 ended, 2 failed, 3 timed, 3 last")
+	}
+}
+
+// TestDisorder: a queue out of order with one command that stays takes any number of others, with and without a marker
+// behind them, in the room that there is.
+func TestDisorder(t *testing.T) {
+	j := New()
+	q := j.Queue(1, 0, false)
+	q.Take(Label{Type: clwire.TypeHost})
+	for i := range 5 * mostRing {
+		n := q.Begin(Label{Type: clwire.TypeFill})
+		q.Given()
+		if i%3 > 0 {
+			q.End(n, i%3 == 1, 0)
+		}
+	}
+	q.End(5*mostRing+1, true, 0)
+	want(t, "all but the first", flying(j), "queued Host")
+	const inItsPlace = 5 // of the ring
+	want(t, "sums", sums(j), fmt.Sprintf("map[Fill :%d/0 not noted :%d/0]", 5*mostRing-inItsPlace, inItsPlace))
+	if n := len(*q.ring.Load()); n != mostRing {
+		t.Errorf("a ring of %d", n)
+	}
+}
+
+// TestNumbers: a command's number is told from 32 bits of it.
+func TestNumbers(t *testing.T) {
+	for _, n := range []uint64{1, 1<<32 - 1, 1 << 32, 1<<32 + 5} {
+		for _, taken := range []uint64{n, n + 1, n + mostRing} {
+			x := whatOf(n, Label{clwire.TypeBulkLength, &Kernel{number: mostNames}}, late)
+			if x.number(taken) != n || x.kind() != clwire.TypeBulkLength || x.kernel() != mostNames || x.state() != late {
+				t.Errorf("%d of %d: %d, type %v, kernel %d, state %d", n, taken, x.number(taken), x.kind(), x.kernel(),
+					x.state())
+			}
+		}
+	}
+}
+
+// BenchmarkCommand is what a command costs that nobody looks at, or somebody: noted, and its end seen with that of a
+// hundred.
+func BenchmarkCommand(b *testing.B) {
+	for _, watched := range []bool{false, true} {
+		b.Run(fmt.Sprintf("watched=%v", watched), func(b *testing.B) {
+			j := New()
+			q, label := j.Queue(1, 0, true), Label{clwire.TypeNDRange, j.Kernel("k")}
+			if watched {
+				j.Look(nothing)
+			}
+			for i := range b.N {
+				j.Doing(uint32(clwire.TypeNDRange))
+				n := q.Begin(label)
+				if q.Given(); i%100 == 99 {
+					q.Look()
+					q.End(n, false, 0)
+				}
+			}
+		})
 	}
 }
 
