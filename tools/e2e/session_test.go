@@ -91,6 +91,12 @@ func TestSessionShow(t *testing.T) {
 			}
 			defer syscall.Kill(pid, syscall.SIGCONT)
 		}
+		eventually(t, func() error { // the stop begins when one thread takes the signal: others may answer until then
+			if err := show(); err != nil || len(told.Notes) == 0 {
+				return fmt.Errorf("of a worker that is being stopped: %v, %+v", err, told)
+			}
+			return nil
+		})
 		for range 2 {
 			if err := show(); err != nil || len(told.Notes) != 1 || !strings.Contains(told.Notes[0], "does not answer") {
 				t.Errorf("of a worker that is stopped: %v, %+v", err, told)
