@@ -223,7 +223,8 @@ func TestNumbers(t *testing.T) {
 	for _, n := range []uint64{1, 1<<32 - 1, 1 << 32, 1<<32 + 5} {
 		for _, taken := range []uint64{n, n + 1, n + mostRing} {
 			x := whatOf(n, Label{clwire.TypeBulkLength, &Kernel{number: mostNames}}, late)
-			if x.number(taken) != n || x.kind() != clwire.TypeBulkLength || x.kernel() != mostNames || x.state() != late {
+			if x.number(taken) != n || x.kind() != clwire.TypeBulkLength || x.kernel() != mostNames ||
+				x.state() != late {
 				t.Errorf("%d of %d: %d, type %v, kernel %d, state %d", n, taken, x.number(taken), x.kind(), x.kernel(),
 					x.state())
 			}
