@@ -42,16 +42,17 @@ func (r *raftConns) add(conn *tls.Conn, now time.Time) (*raftConn, error) {
 		r.open = map[*raftConn]struct{}{}
 	}
 	r.open[c] = struct{}{}
-	c.ends = time.AfterFunc(c.leaf.NotAfter.Sub(now), func() { c.Conn.Close() }) // raft then closes c
+	c.ends = time.AfterFunc(c.leaf.NotAfter.Sub(now), func() { c.Close() })
 	return c, nil
 }
 
-// Close closes the connection. Idempotent.
+// Close closes the connection. Idempotent: raft closes one that has ended when it next uses it, which may be never.
 func (c *raftConn) Close() error {
-	c.ends.Stop()
 	c.of.mu.Lock()
 	delete(c.of.open, c)
+	ends := c.ends
 	c.of.mu.Unlock()
+	ends.Stop()
 	return c.Conn.Close()
 }
 
@@ -62,7 +63,7 @@ func (r *raftConns) endIf(which func(*x509.Certificate) bool) {
 	r.mu.Unlock()
 	for _, c := range list {
 		if which(c.leaf) {
-			c.Conn.Close() // TLS says goodbye first, which may take a while
+			c.Close() // TLS says goodbye first, which may take a while
 		}
 	}
 }
