@@ -701,17 +701,12 @@ func (c *Conn) finish(k *call, request uint64, err error) {
 		return
 	}
 	c.abandoned--
-	if k.err = err; k.kind == wire.StreamPop { // Reader.Close waits until it is undone
-		c.mu.Unlock()
-		c.undo(k)
-		c.mu.Lock()
-		k.finish(nil)
-		c.mu.Unlock()
-		return
-	}
-	k.finish(nil)
+	k.err = err
 	c.mu.Unlock()
 	c.undo(k)
+	c.mu.Lock()
+	k.finish(nil) // Reader.Close waits until it is undone
+	c.mu.Unlock()
 }
 
 // isOpen reports whether the daemon has yet to answer a call that nobody waits for any more.
