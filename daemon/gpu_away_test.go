@@ -24,15 +24,8 @@ func TestAFullGPUsObjectsMakeWay(t *testing.T) {
 	c.CUDADriver, c.CapacityBytes, c.QuotaBytes, c.PinBytes = fakecuda.Build(t), 16<<20, 16<<20, 8<<20
 	d, stop := serve(t, c)
 	defer stop()
-	conn, err := client.Dial(context.Background(), client.Options{Socket: c.Socket})
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn, gpu := dialGPU(t, c.Socket)
 	defer conn.Close()
-	gpu, err := conn.FindGPU(context.Background(), "cuda:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	text := func(i int) string { return strings.Repeat(fmt.Sprintf("%09d", i), 150_000) }
 	for i := range many {
 		putOnGPU(t, conn, gpu, text(i), client.CreateOptions{Name: fmt.Sprint(i), Class: object.Named}).Release()

@@ -79,15 +79,8 @@ func TestHostileRequestsForGPUs(t *testing.T) {
 	c.CUDADriver = fakecuda.Build(t)
 	d, stop := serve(t, c)
 	defer stop()
-	conn, err := client.Dial(context.Background(), client.Options{Socket: c.Socket})
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn, gpu := dialGPU(t, c.Socket)
 	defer conn.Close()
-	gpu, err := conn.FindGPU(context.Background(), "cuda:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	unknown := gpu
 	unknown[15] ^= 0x55
 	var asking sync.WaitGroup
@@ -240,15 +233,8 @@ func TestMemoryOfGPUsThatIsGivenBackTwice(t *testing.T) {
 	c.CUDADriver = fakecuda.Build(t)
 	_, stop := serve(t, c)
 	defer stop()
-	conn, err := client.Dial(context.Background(), client.Options{Socket: c.Socket})
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn, gpu := dialGPU(t, c.Socket)
 	defer conn.Close()
-	gpu, err := conn.FindGPU(context.Background(), "cuda:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	h := dialRaw(t, c.Socket)
 	defer h.Close()
 	create := func() object.ID {
@@ -303,15 +289,8 @@ func TestAReaderThatWritesToASealedObject(t *testing.T) {
 	c.CUDADriver = fakecuda.Build(t)
 	_, stop := serve(t, c)
 	defer stop()
-	conn, err := client.Dial(context.Background(), client.Options{Socket: c.Socket})
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn, gpu := dialGPU(t, c.Socket)
 	defer conn.Close()
-	gpu, err := conn.FindGPU(context.Background(), "cuda:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	obj := putOnGPU(t, conn, gpu, "sealed", client.CreateOptions{})
 	reader, err := client.Dial(context.Background(), client.Options{Socket: c.Socket})
 	if err != nil {

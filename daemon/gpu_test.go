@@ -18,6 +18,21 @@ import (
 	"tendril/tools/e2e/await"
 )
 
+// dialGPU connects to a daemon and finds its first GPU. The caller closes.
+func dialGPU(t *testing.T, socket string) (*client.Conn, object.Device) {
+	t.Helper()
+	conn, err := client.Dial(context.Background(), client.Options{Socket: socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gpu, err := conn.FindGPU(context.Background(), "cuda:0")
+	if err != nil {
+		conn.Close()
+		t.Fatal(err)
+	}
+	return conn, gpu
+}
+
 // contents reads the first bytes of memory of a fake GPU: behind its descriptor is a memfd.
 func contents(t *testing.T, m *client.DeviceMemory, n int) string {
 	t.Helper()
