@@ -67,19 +67,26 @@ func (d *Devices) Close() {
 	d.end()
 	d.mu.Lock()
 	d.closed = true
-	all := slices.Collect(maps.Values(d.opencl))
 	d.mu.Unlock()
-	for _, k := range all {
+	for _, k := range d.keepers() {
 		k.Close()
 	}
 }
 
-// Status describes the keepers of OpenCL platforms that were started.
-func (d *Devices) Status() (list []*Status) {
+// keepers are those of OpenCL platforms that were made, in an order that stays.
+func (d *Devices) keepers() (list []*Keeper) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(d.opencl)) {
-		if s := d.opencl[name].Status(); s != nil {
+		list = append(list, d.opencl[name])
+	}
+	return list
+}
+
+// Status describes the keepers of OpenCL platforms that were started.
+func (d *Devices) Status() (list []*Status) {
+	for _, k := range d.keepers() {
+		if s := k.Status(); s != nil {
 			list = append(list, s)
 		}
 	}
@@ -235,9 +242,7 @@ func (d *Devices) of(p store.Place) *Keeper {
 // Forget has every keeper let go of memory: a segment that goes, or OpenCL memory whose object is gone.
 func (d *Devices) Forget(fd int) {
 	d.cuda.Forget(fd)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, k := range d.opencl {
+	for _, k := range d.keepers() {
 		k.Forget(fd)
 	}
 }

@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -44,7 +45,7 @@ func (p *Pool) Commands(ctx context.Context, session uint64) []Commands {
 		all.Go(func() { list[i].Told, list[i].Err = p.ask(ctx, asked[i], list[i].Worker) })
 	}
 	all.Wait()
-	slices.SortFunc(list, func(a, b Commands) int { return int(a.Worker) - int(b.Worker) })
+	slices.SortFunc(list, func(a, b Commands) int { return cmp.Compare(a.Worker, b.Worker) })
 	return list
 }
 
