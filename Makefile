@@ -13,6 +13,9 @@ LDFLAGS := -X main.version=$(VERSION)
 # took away (CPython's faulthandler does, at its end) would die of it, and others would see EINTR. So the library does without.
 LIBRARY_LDFLAGS := $(LDFLAGS) -X runtime.godebugDefault=asyncpreemptoff=1
 
+# Without it the keys of Go's build cache hold the folder: each clone of a machine would compile all again, for ten minutes.
+export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS 2>/dev/null)) -trimpath)
+
 # go-opencl's cgo files print pages of warnings without a target version.
 export CGO_CFLAGS ?= -O2 -g -DCL_TARGET_OPENCL_VERSION=300
 

@@ -1,18 +1,21 @@
 #!/bin/bash
-# Runs targets of the Makefile side by side, and says at the end which of them failed. What a target says comes as a whole, when it ends.
+# Runs targets of the Makefile side by side, and says at the end which of them failed. What a target says comes as a whole, when it ends;
+# until then, and after a run that was cut off, it stands in bin/test/TARGET.log.
 # Arguments: how many at a time, the targets in the order in which they begin.
 set -uo pipefail
 set -m # a step is a group of its own; without this the shell has what runs in the background ignore SIGINT, and with it all that a step starts
 jobs=$1
 shift
 work=$(mktemp -d)
+logs=bin/test
+mkdir -p $logs && rm -f $logs/*.log
 trap 'rm -rf "$work"' EXIT
 trap 'for group in $(jobs -p); do kill -- "-$group" 2>/dev/null; done; exit 130' INT TERM # whoever is under way ends with us
 TIMEFORMAT='%R s, %U s of user and %S s of system time'
 
 step() {
   printf '== %s: %s begins\n' "$(date +%H:%M:%S)" "$1"
-  { time "${MAKE:-make}" --no-print-directory "$1" >"$work/$1.out" 2>&1; } 2>"$work/$1.time" || touch "$work/$1.failed"
+  { time "${MAKE:-make}" --no-print-directory "$1" >"$logs/$1.log" 2>&1; } 2>"$work/$1.time" || touch "$work/$1.failed"
   ended "$1"
 }
 
@@ -21,7 +24,7 @@ ended() {
   exec 9>"$work/lock"
   flock 9
   printf '\n== %s: %s %s: %s\n' "$(date +%H:%M:%S)" "$1" "$([ -e "$work/$1.failed" ] && echo FAILED || echo passed)" "$(cat "$work/$1.time")"
-  cat "$work/$1.out"
+  cat "$logs/$1.log"
 }
 
 for target; do
