@@ -120,6 +120,8 @@ func (c *Conn) foretell(m clwire.Message) {
 	switch m := m.(type) {
 	case *clwire.NDRange:
 		c.course.Launch(m.Kernel, m.Global)
+	case *clwire.WriteInline:
+		c.course.Command(uint16(clwire.TypeWriteInline))
 	case interface {
 		clwire.Message
 		Head() *clwire.Cmd

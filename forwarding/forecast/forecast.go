@@ -11,6 +11,7 @@ package forecast
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -60,9 +61,12 @@ func (s *spread) add(x time.Duration) {
 
 // Course is what one connection sends and waits for. The zero value knows nothing.
 type Course struct {
+	// Written by who sends, for each command: so without the lock. Where two threads send at the same time one of their
+	// commands may be missing from the key, which is then foreseen less well.
+	key   atomic.Uint64 // of the commands so far; 0: none
+	began atomic.Int64  // when the first of them was sent, as clock says
+
 	mu    sync.Mutex
-	key   uint64        // of the commands so far; 0: none
-	began time.Duration // when the first of them was sent
 	slept bool          // through its end: the answer was heard of late
 	woke  time.Duration // when a sleeper looked for its end; 0: nobody slept
 	late  spread        // of timers
@@ -97,36 +101,40 @@ func (c *Course) Command(kind uint16) { c.note(uint64(kind), 0) }
 
 // note takes down a command: what it is, and what its time depends on.
 func (c *Course) note(kind, of uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.key == 0 {
-		c.began = c.now()
-		c.key = 14695981039346656037
+	key := c.key.Load()
+	if key == 0 {
+		c.began.Store(int64(c.now()))
+		key = 14695981039346656037
 	}
 	for _, x := range [2]uint64{kind, of} {
-		c.key = (c.key ^ x) * 1099511628211 // FNV-1a, by words
-		c.key ^= c.key >> 29
+		key = (key ^ x) * 1099511628211 // FNV-1a, by words
+		key ^= key >> 29
 	}
+	c.key.Store(key)
 }
+
+// sinceBegan is how long ago the first of the commands was sent.
+func (c *Course) sinceBegan() time.Duration { return c.now() - time.Duration(c.began.Load()) }
 
 // Expect says what is foreseen for who waits now.
 func (c *Course) Expect() Plan {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e := &c.book[c.key%entries]
+	key := c.key.Load()
+	e := &c.book[key%entries]
 	late := c.late.mean + 2*c.late.dev
 	if late > mostLate { // nobody sleeps by a plan now, and learns that timers are better: it is forgotten bit by bit
 		c.late.mean -= c.late.mean / 32
 		c.late.dev -= c.late.dev / 32
 	}
-	if c.key == 0 || e.key != c.key || e.seen < leastSeen || e.took.mean > longest || late > mostLate {
+	if key == 0 || e.key != key || e.seen < leastSeen || e.took.mean > longest || late > mostLate {
 		return Plan{}
 	}
 	margin := leastMargin + 3*e.took.dev
 	if margin > mostMargin || margin > leastMargin+e.took.mean/4 {
 		return Plan{}
 	}
-	left := e.took.mean - (c.now() - c.began)
+	left := e.took.mean - c.sinceBegan()
 	if left < -2*margin {
 		return Plan{} // it should have come
 	}
@@ -162,28 +170,35 @@ func (c *Course) Overslept() {
 func (c *Course) Forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.key, c.slept, c.woke = 0, false, 0
+	c.beginAnew()
+}
+
+// beginAnew forgets the commands. c.mu is held.
+func (c *Course) beginAnew() {
+	c.key.Store(0)
+	c.slept, c.woke = false, 0
 }
 
 // Ended says that what was waited for has come: the next command begins anew.
 func (c *Course) Ended() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.key == 0 {
+	key := c.key.Load()
+	if key == 0 {
 		return
 	}
 	now := c.now()
-	took := now - c.began
+	took := now - time.Duration(c.began.Load())
 	early := c.slept || c.woke != 0 && now-c.woke < atOnce
 	if early { // heard of as late as a wake-up takes: about as long as timers are late
 		took = max(took-c.late.mean-leastMargin, 0)
 	}
-	e := &c.book[c.key%entries]
-	if e.key != c.key {
-		*e = entry{key: c.key, took: spread{mean: took}}
+	e := &c.book[key%entries]
+	if e.key != key {
+		*e = entry{key: key, took: spread{mean: took}}
 	}
 	e.learn(took, early)
-	c.key, c.slept, c.woke = 0, false, 0
+	c.beginAnew()
 }
 
 // learn takes down a time. What is something else twice in a row is learned anew, and so is what was over before it was

@@ -65,9 +65,7 @@ func (d *Driver) foreignEvent(l *peers.Link, ctx *Context, lost func(e *Event), 
 	w := ctx.bound()
 	over := l.Expect(e.id, w, func() { lost(e) })
 	ctx.AsyncWrites.MakeVisible(nil, func() { // from here on writes are waited for: see watched
-		w.mu.Lock()
-		w.events.Put(e.id, e)
-		w.mu.Unlock()
+		w.addEvent(e)
 	})
 	switch {
 	case w.Dead():

@@ -486,7 +486,9 @@ func (b *Buffer) freeMemory() {
 	if b.svm != nil {
 		b.maps.Forget()
 	}
-	b.maps.Release().Free(b.freeShown)
+	if !b.maps.ReleaseUnused() {
+		b.maps.Release().Free(b.freeShown)
+	}
 	b.endView(p)
 	switch {
 	case b.object != nil:

@@ -32,19 +32,20 @@ func (d *Driver) liveQueue(h uintptr) (*Queue, api.Status) {
 	return q, cl.SUCCESS
 }
 
-// open resolves the wait list and makes the event. The caller has checked everything else: what follows can fail
-// for want of resources alone.
-func (d *Driver) open(q *Queue, kind uint32, w api.Waits) (command, api.Status) {
-	c := command{d: d, q: q, kind: kind, want: w.Want, given: w.N}
+// open begins an empty command: it resolves the wait list and makes the event. The caller has checked everything else:
+// what follows can fail for want of resources alone. Commands are made where they stay, here and in package ways: to
+// read a value in wide words that has just been written in narrow ones has a processor wait.
+func (d *Driver) open(c *command, q *Queue, kind uint32, w *api.Waits) api.Status {
+	c.d, c.q, c.kind, c.want, c.given = d, q, kind, w.Want, w.N
 	c.graph, _ = w.Recorder.(*graphs.Graph[*Queue])
 	if w.N > 0 || w.List != nil {
 		var status api.Status
-		if c.wait, status = d.waitList(q, w); status != cl.SUCCESS {
-			return c, status
+		if c.wait, status = d.waitList(q, *w); status != cl.SUCCESS {
+			return status
 		}
 	}
 	if q.w.Dead() {
-		return c, cl.OUT_OF_RESOURCES
+		return cl.OUT_OF_RESOURCES
 	}
 	if q.ctx.InPlace {
 		q.ctx.publishing.RLock()
@@ -52,10 +53,10 @@ func (d *Driver) open(q *Queue, kind uint32, w api.Waits) (command, api.Status) 
 	}
 	status := c.afterWrites()
 	if !w.Want || status != cl.SUCCESS {
-		return c, status
+		return status
 	}
 	c.e, status = d.shownEvent(q.ctx, q, kind)
-	return c, status
+	return status
 }
 
 // checkWaits looks at a wait list's handles.

@@ -153,7 +153,7 @@ type replay struct {
 func (r *replay) Open() (status api.Status) {
 	w := r.w
 	w.Want = true
-	r.c, status = r.d.open(r.q, cl.COMMAND_COMMAND_BUFFER_KHR, w)
+	status = r.d.open(&r.c, r.q, cl.COMMAND_COMMAND_BUFFER_KHR, &w)
 	return status
 }
 

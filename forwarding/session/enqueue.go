@@ -28,14 +28,16 @@ func (d *Driver) read(q *Queue, b *Buffer, kind uint32, blocking bool, off, size
 	if ptr.Nil() || !b.inside(off, size) {
 		return 0, cl.INVALID_VALUE
 	}
-	c, status := d.open(q, kind, w)
+	var c command
+	status := d.open(&c, q, kind, &w)
 	if status == cl.SUCCESS {
 		status = c.touches(b, false)
 	}
 	if status != cl.SUCCESS {
 		return c.close(status)
 	}
-	t := bufferTransfer(b, false, blocking, off, ways.Linear(ptr, size))
+	t := ways.Transfer{Buffer: b, Blocking: blocking}
+	t.Linear(off, ptr, size)
 	status = c.carryOut(&t)
 	if status == cl.SUCCESS && blocking {
 		q.ctx.mirrors.Sync()
@@ -59,7 +61,8 @@ func (d *Driver) write(q *Queue, b *Buffer, kind uint32, blocking bool, off, siz
 	if ptr.Nil() || !b.inside(off, size) {
 		return 0, cl.INVALID_VALUE
 	}
-	c, status := d.open(q, kind, w)
+	var c command
+	status := d.open(&c, q, kind, &w)
 	c.overwrites(b, off, size)
 	if status == cl.SUCCESS {
 		status = c.touches(b, true)
@@ -67,7 +70,8 @@ func (d *Driver) write(q *Queue, b *Buffer, kind uint32, blocking bool, off, siz
 	if status != cl.SUCCESS {
 		return c.close(status)
 	}
-	t := bufferTransfer(b, true, blocking, off, ways.Linear(ptr, size))
+	t := ways.Transfer{Buffer: b, Write: true, Blocking: blocking}
+	t.Linear(off, ptr, size)
 	status = c.carryOut(&t)
 	if status == cl.SUCCESS && blocking {
 		q.ctx.mirrors.Sync()
@@ -113,7 +117,8 @@ func (d *Driver) copy(q *Queue, kind uint32, s, t *Buffer, srcOff, dstOff, size 
 		}
 	}
 	if m := s.copyOfObject(q, srcOff, dstOff, size); m != nil {
-		c, status := d.open(q, kind, w)
+		var c command
+		status := d.open(&c, q, kind, &w)
 		if status == cl.SUCCESS {
 			status = c.uses(t, true)
 		}
@@ -151,7 +156,8 @@ func (d *Driver) pair(queue, src, dst uintptr) (q *Queue, s, t *Buffer, status a
 }
 
 func (d *Driver) openPair(q *Queue, kind uint32, w api.Waits, src, dst *Buffer) (command, api.Status) {
-	c, status := d.open(q, kind, w)
+	var c command
+	status := d.open(&c, q, kind, &w)
 	if status == cl.SUCCESS {
 		status = c.uses(src, false)
 	}
@@ -185,7 +191,8 @@ func (d *Driver) fill(q *Queue, b *Buffer, kind uint32, pattern api.HostPtr, pat
 	if status := b.placed(q); status != cl.SUCCESS {
 		return 0, status
 	}
-	c, status := d.open(q, kind, w)
+	var c command
+	status := d.open(&c, q, kind, &w)
 	c.overwrites(b, off, size)
 	if status == cl.SUCCESS {
 		status = c.uses(b, true)
@@ -210,7 +217,8 @@ func (d *Driver) mark(queue uintptr, kind uint32, w api.Waits) (uintptr, api.Sta
 	if status != cl.SUCCESS {
 		return 0, status
 	}
-	c, status := d.open(q, kind, w)
+	var c command
+	status = d.open(&c, q, kind, &w)
 	if status != cl.SUCCESS {
 		return c.close(status)
 	}
@@ -246,7 +254,8 @@ func (d *Driver) EnqueueBarrier(queue uintptr, w api.Waits) (uintptr, api.Status
 	if status != cl.SUCCESS {
 		return 0, status
 	}
-	c, status := d.open(q, cl.COMMAND_BARRIER, w)
+	var c command
+	status = d.open(&c, q, cl.COMMAND_BARRIER, &w)
 	if status != cl.SUCCESS {
 		return c.close(status)
 	}

@@ -128,7 +128,8 @@ func (d *Driver) EnqueueFillImage(queue, image uintptr, color api.HostPtr, r api
 	if color.Nil() || !b.image.Holds(&r) {
 		return 0, cl.INVALID_VALUE
 	}
-	c, status := d.open(q, cl.COMMAND_FILL_IMAGE, w)
+	var c command
+	status = d.open(&c, q, cl.COMMAND_FILL_IMAGE, &w)
 	if status == cl.SUCCESS {
 		status = c.uses(b, true)
 	}

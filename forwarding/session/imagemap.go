@@ -19,7 +19,8 @@ func (d *Driver) EnqueueMapImage(queue, image uintptr, blocking bool, flags uint
 	if status != cl.SUCCESS {
 		return api.ImageMap{}, status
 	}
-	c, status := d.open(q, cl.COMMAND_MAP_IMAGE, w)
+	var c command
+	status = d.open(&c, q, cl.COMMAND_MAP_IMAGE, &w)
 	if status == cl.SUCCESS {
 		status = c.touches(b, flags&^cl.MAP_READ != 0 && b.root.mirror == nil) // as for buffers: see EnqueueMap
 	}

@@ -39,7 +39,8 @@ func (d *Driver) launch(queue, kernel uintptr, r *api.Range, w api.Waits, kind u
 	if status := k.checkRange(q.device, r); status != cl.SUCCESS {
 		return 0, status
 	}
-	c, status := d.open(q, kind, w)
+	var c command
+	status := d.open(&c, q, kind, &w)
 	if status != cl.SUCCESS {
 		return c.close(status)
 	}

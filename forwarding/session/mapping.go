@@ -25,7 +25,8 @@ func (d *Driver) mapRange(q *Queue, b *Buffer, kind uint32, blocking bool, flags
 	if !b.inside(off, size) || size == 0 {
 		return api.HostPtr{}, 0, cl.INVALID_VALUE
 	}
-	c, status := d.open(q, kind, w)
+	var c command
+	status := d.open(&c, q, kind, &w)
 	if status == cl.SUCCESS {
 		// A map for writing counts as a write now: what was published must not change under its readers. The
 		// program's own memory gets its word at the unmap.
@@ -153,7 +154,8 @@ func (d *Driver) EnqueueUnmap(queue, buffer uintptr, ptr api.HostPtr, w api.Wait
 
 // unmap ends a map that was taken, by a command of a kind.
 func (d *Driver) unmap(q *Queue, b *Buffer, kind uint32, m mapped.Map, w api.Waits) (uintptr, api.Status) {
-	c, status := d.open(q, kind, w)
+	var c command
+	status := d.open(&c, q, kind, &w)
 	if status != cl.SUCCESS {
 		b.maps.Add(m)
 		return c.close(status)

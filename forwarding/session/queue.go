@@ -175,9 +175,7 @@ func (w *worker) forgetQueue(q *Queue) {
 	if busy {
 		return
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.dropQueueLocked(q)
+	w.dropQueue(q)
 }
 
 // ownQueue is the move queue of the context's first device.
@@ -233,9 +231,7 @@ func (q *Queue) submitLocked(m clwire.Message, cmd *clwire.Cmd, e *Event, wait [
 	if e != nil {
 		cmd.Event = e.id
 		e.seq = seq
-		q.w.mu.Lock()
-		q.w.events.Put(e.id, e)
-		q.w.mu.Unlock()
+		q.w.addEvent(e)
 	}
 	q.sentSeq.Store(seq)
 	var flags uint16

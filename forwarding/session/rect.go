@@ -63,7 +63,8 @@ func (d *Driver) moveRect(queue, buffer uintptr, blocking bool, r api.Rect, ptr 
 	if status != cl.SUCCESS {
 		return 0, status
 	}
-	c, status := d.open(q, kind, w)
+	var c command
+	status = d.open(&c, q, kind, &w)
 	if status == cl.SUCCESS {
 		status = c.touches(b, direction == clwire.ToBuffer)
 	}

@@ -136,7 +136,8 @@ func (d *Driver) EnqueueSVMFree(queue uintptr, pointers []uintptr, call func(), 
 	if len(pointers) == 0 {
 		return 0, cl.INVALID_VALUE
 	}
-	c, status := d.open(q, cl.COMMAND_SVM_FREE, w)
+	var c command
+	status = d.open(&c, q, cl.COMMAND_SVM_FREE, &w)
 	if status != cl.SUCCESS {
 		return c.close(status)
 	}
@@ -195,7 +196,8 @@ func (d *Driver) EnqueueSVMMemcpy(queue uintptr, blocking bool, dst, src api.Hos
 		return d.write(q, to, kind, blocking, toOff, size, src, w)
 	}
 	return d.blockOn(blocking, w, func(w api.Waits) (uintptr, api.Status) {
-		c, status := d.open(q, kind, w)
+		var c command
+		status := d.open(&c, q, kind, &w)
 		if status != cl.SUCCESS {
 			return c.close(status)
 		}

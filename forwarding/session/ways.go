@@ -34,12 +34,6 @@ func eventOf(e ways.Event) *Event {
 	return e.(*Event)
 }
 
-// bufferTransfer is a read or a write of one range of a buffer.
-func bufferTransfer(b *Buffer, write, blocking bool, off uint64, host ways.Host) ways.Transfer {
-	return ways.Transfer{Buffer: b, Write: write, Blocking: blocking,
-		Device: clwire.Shape{Offset: off, Size: host.Size}, Host: host}
-}
-
 // Worker implements ways.Queue, as do the queue's methods below.
 func (q *Queue) Worker() ways.Worker { return q.w }
 func (q *Queue) Sent() uint64        { return q.sentSeq.Load() }

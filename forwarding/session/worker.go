@@ -32,9 +32,10 @@ type worker struct {
 
 	mu         sync.Mutex // leaf
 	events     numbered.Table[Event]
+	eventful   atomic.Bool       // events may have some; set under mu, and reset there by who finds none
 	pushed     map[uint64]uint64 // bytes of pushes to it that brought their content alone and have not ended; nil: none
 	queues     map[uint64]*Queue
-	queueList  []*Queue // the same, for who looks at all of them
+	queueList  atomic.Pointer[[]*Queue] // the same, for who looks at all of them; changed under mu, by a new list
 	contexts   map[*Context]struct{}
 	partitions map[*partition]struct{} // made at the worker
 }
@@ -102,9 +103,13 @@ func (w *worker) awaitLanded() {
 
 // watched says whether the program has an event of a context's command that is not known to have ended.
 func (w *worker) watched(ctx *Context) bool {
+	if !w.eventful.Load() {
+		return false
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.events.Len() == 0 {
+		w.eventful.Store(false)
 		return false
 	}
 	for _, e := range w.events.All() {
@@ -115,18 +120,41 @@ func (w *worker) watched(ctx *Context) bool {
 	return false
 }
 
+// addEvent has the worker's word of an event passed on to it.
+func (w *worker) addEvent(e *Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events.Put(e.id, e)
+	if !w.eventful.Load() {
+		w.eventful.Store(true)
+	}
+}
+
 func (w *worker) addQueue(q *Queue) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.queues[q.id] = q
-	w.queueList = append(w.queueList, q)
+	list := append(slices.Clone(w.listed()), q)
+	w.queueList.Store(&list)
 }
 
-func (w *worker) dropQueueLocked(q *Queue) {
+// dropQueue forgets a queue that was released and has ended.
+func (w *worker) dropQueue(q *Queue) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	delete(w.queues, q.id)
-	if i := slices.Index(w.queueList, q); i >= 0 {
-		w.queueList = slices.Delete(w.queueList, i, i+1)
+	if list := w.listed(); slices.Contains(list, q) {
+		list = slices.DeleteFunc(slices.Clone(list), func(x *Queue) bool { return x == q })
+		w.queueList.Store(&list)
 	}
+}
+
+// listed is all queues. Nobody changes it.
+func (w *worker) listed() []*Queue {
+	if list := w.queueList.Load(); list != nil {
+		return *list
+	}
+	return nil
 }
 
 // busyQueues returns the queues with commands under way. A nil worker has none.
@@ -134,13 +162,11 @@ func (w *worker) busyQueues() (busy []*Queue) {
 	if w == nil || w.Dead() {
 		return nil
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for i := len(w.queueList) - 1; i >= 0; i-- {
-		if q := w.queueList[i]; !q.idle() {
+	for _, q := range slices.Backward(w.listed()) {
+		if !q.idle() {
 			busy = append(busy, q)
 		} else if q.released.Load() {
-			w.dropQueueLocked(q)
+			w.dropQueue(q)
 		}
 	}
 	return busy

@@ -7,6 +7,7 @@ package mapped
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -53,6 +54,7 @@ func (m Memory) Free(shared func(*memory.Place)) {
 
 // Maps are the maps of one object. The zero value has none.
 type Maps struct {
+	use      atomic.Int32 // fresh, used or releasedFresh
 	mu       sync.Mutex
 	list     []Map
 	shadow   Memory
@@ -60,9 +62,22 @@ type Maps struct {
 	released bool // the program has let the object go: the shadow goes with the last pin
 }
 
+// Whether a lock was ever needed.
+const (
+	fresh int32 = iota
+	used
+	releasedFresh // ReleaseUnused
+)
+
+// lock is for whoever adds something.
+func (s *Maps) lock() {
+	s.mu.Lock()
+	s.released = s.released || !s.use.CompareAndSwap(fresh, used) && s.use.Load() == releasedFresh
+}
+
 // Add notes a map.
 func (s *Maps) Add(m Map) {
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	s.list = append(s.list, m)
 }
@@ -97,7 +112,7 @@ func (s *Maps) Writable() bool {
 
 // Shadow is the shadow, of size bytes: memory of this process's alone, unless Show was before.
 func (s *Maps) Shadow(size uint64) ([]byte, api.Status) {
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	if s.shadow.bytes == nil {
 		shadow, err := unix.Mmap(-1, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
@@ -118,7 +133,7 @@ func (s *Maps) Shown() []byte {
 
 // Show makes shared memory the shadow, of size bytes. false: another thread was first, or the object is released.
 func (s *Maps) Show(p *memory.Place, size uint64) bool {
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	if s.shadow.bytes != nil || s.released {
 		return false
@@ -130,7 +145,7 @@ func (s *Maps) Show(p *memory.Place, size uint64) bool {
 // ShowGiven makes memory the shadow of an object that nobody else has yet. end gives it back, when the object's maps
 // are over.
 func (s *Maps) ShowGiven(b []byte, end func()) {
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	s.shadow = Memory{bytes: b, own: end}
 }
@@ -154,7 +169,7 @@ func (s *Maps) Segment() *node.Segment {
 
 // Pin keeps the shadow until Unpin, also after Release: a write of it may be under way.
 func (s *Maps) Pin() {
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	s.pins++
 }
@@ -166,6 +181,10 @@ func (s *Maps) Unpin() Memory {
 	s.pins--
 	return s.leftLocked()
 }
+
+// ReleaseUnused is Release for an object of which nothing was ever mapped or shown, as most: then there is nothing to
+// give back. false: Release is still to be called.
+func (s *Maps) ReleaseUnused() bool { return s.use.CompareAndSwap(fresh, releasedFresh) }
 
 // Release says that the program has let the object go. The caller gives back what nobody uses. What is mapped stays: a
 // program that releases an object while it is mapped may still look at it.

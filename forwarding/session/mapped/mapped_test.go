@@ -34,6 +34,25 @@ func none(t *testing.T) func(*memory.Place) {
 	return func(*memory.Place) { t.Error("shared memory is given back") }
 }
 
+// TestReleaseUnused: what nothing was ever mapped of is released without more, and shows nothing afterwards.
+func TestReleaseUnused(t *testing.T) {
+	var fresh, used Maps
+	if !fresh.ReleaseUnused() || fresh.ReleaseUnused() {
+		t.Error("an unused object is not released, or twice")
+	}
+	if fresh.Show(place(5000), 5000) || fresh.Shown() != nil {
+		t.Error("a released object shows memory")
+	}
+	used.Add(Map{Address: 8, N: 1})
+	used.Take(8)
+	if used.ReleaseUnused() {
+		t.Error("a used object is released as if it were not")
+	}
+	if used.Show(place(5000), 5000); used.Shown() == nil {
+		t.Error("what was not released shows nothing")
+	}
+}
+
 // TestShadow: it is made once, and stays as long as it is pinned.
 func TestShadow(t *testing.T) {
 	var s Maps

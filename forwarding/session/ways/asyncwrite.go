@@ -24,10 +24,16 @@ import (
 //
 // The zero value is ready for use.
 type AsyncWrites struct {
-	mu         sync.Mutex   // before the queue's lock and the connection's
-	userEvents atomic.Int32 // that have not ended; changed under mu
-	list       []asyncWrite // one a queue at most
+	mu         sync.Mutex            // before the queue's lock and the connection's
+	userEvents atomic.Int32          // that have not ended; changed under mu
+	list       []asyncWrite          // one a queue at most
+	whose      atomic.Pointer[owner] // of the writes in list; nil: there are none. Changed under mu
 }
+
+// owner is the one queue whose writes there are; nil: there are several. A program with one queue is spared the lock.
+type owner struct{ q Queue }
+
+var several owner
 
 // asyncWrite is the last write of a queue that was not waited for.
 type asyncWrite struct {
@@ -54,12 +60,20 @@ func (u *AsyncWrites) UserEventEnded() {
 // visible says whether the state of a context's queues would show the program that a write is still under way.
 func (c *Context) visible() bool { return c.AsyncWrites.UserEvents() != 0 || !c.Mirrors.Empty() }
 
-// inlineAsync sends a small blocking write in its record and does not wait for its end. sent: see async.
+// inlineAsync is async for a small write in its record. It is all in one function: see CarryOut.
 func (c *Command) inlineAsync(t *Transfer) (sent bool, status api.Status) {
 	if status := t.Buffer.Reach(c.Queue); status != cl.SUCCESS {
 		return true, status
 	}
-	return c.async(func() api.Status { return c.sendInline(t) })
+	u := &c.AsyncWrites
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if c.visible() || c.Queue.Watched() {
+		return false, cl.SUCCESS
+	}
+	status = c.Queue.SubmitInline(t.Buffer.Number(), t.Device.Offset, t.Host.Ptr.Bytes(0, t.Host.Size), c.Event, c.Wait)
+	u.noteLocked(c.Queue, c.Queue.Sent())
+	return true, status
 }
 
 // async sends a blocking write and does not wait for its end. sent false: the program could notice, so it was not sent.
@@ -71,8 +85,7 @@ func (c *Command) async(send func() api.Status) (sent bool, status api.Status) {
 		return false, cl.SUCCESS
 	}
 	status = send()
-	u.forgetLocked(c.Queue)
-	u.list = append(u.list, asyncWrite{q: c.Queue, seq: c.Queue.Sent()})
+	u.noteLocked(c.Queue, c.Queue.Sent())
 	return true, status
 }
 
@@ -86,13 +99,37 @@ func (c *Command) asyncTogether(n uint64, send func(Submitter)) (sent bool) {
 		return false
 	}
 	of := c.Queue // not c, which the closure would keep
-	u.forgetLocked(of)
 	of.Together(func(q Submitter) {
-		u.list = append(u.list, asyncWrite{q: of, seq: of.Sent() + n})
+		u.noteLocked(of, of.Sent()+n)
 		u.mu.Unlock()
 		send(q)
 	})
 	return true
+}
+
+// noteLocked notes a queue's last write.
+func (u *AsyncWrites) noteLocked(q Queue, seq uint64) {
+	if len(u.list) == 1 && u.list[0].q == q && u.list[0].fence == nil {
+		u.list[0].seq = seq
+		return
+	}
+	u.forgetLocked(q)
+	u.list = append(u.list, asyncWrite{q: q, seq: seq})
+	u.ownLocked()
+}
+
+// ownLocked notes whose writes list has.
+func (u *AsyncWrites) ownLocked() {
+	switch len(u.list) {
+	case 0:
+		u.whose.Store(nil)
+	case 1:
+		if o := u.whose.Load(); o == nil || o.q != u.list[0].q {
+			u.whose.Store(&owner{u.list[0].q})
+		}
+	default:
+		u.whose.Store(&several)
+	}
 }
 
 // forgetLocked drops what is known of a queue, and of those whose writes have ended.
@@ -108,6 +145,9 @@ func (u *AsyncWrites) forgetLocked(q Queue) {
 
 // Before adds to what a command of a queue waits for the writes of other queues that were not waited for.
 func (u *AsyncWrites) Before(q Queue, wait []uint64) ([]uint64, api.Status) {
+	if o := u.whose.Load(); o == nil || o.q == q { // a write that another thread is about to make is not before it
+		return wait, cl.SUCCESS
+	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for i := range u.list {
@@ -158,4 +198,5 @@ func (u *AsyncWrites) MakeVisible(q Queue, change func()) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.forgetLocked(q)
+	u.ownLocked()
 }

@@ -45,6 +45,12 @@ type Transfer struct {
 	reads []*transfer.ReadHazard // of a write: those under way that may still change its bytes
 }
 
+// Linear sets the bytes of a transfer of one range of a buffer.
+func (t *Transfer) Linear(off uint64, ptr api.HostPtr, size uint64) {
+	t.Device.Offset, t.Device.Size = off, size
+	t.Host.Ptr, t.Host.Size = ptr, size
+}
+
 // isImage: a transfer of an image is one of rows.
 func (t *Transfer) isImage() bool {
 	return t.Host.Rect && t.Buffer != nil && t.Buffer.ElementBytes() != 0

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"tendril/forwarding/api"
@@ -738,6 +740,68 @@ func asyncWrites(t *testing.T, remote bool, size, commands int) {
 		t.Errorf("a dead worker's write is waited for: %d", status)
 	}
 	r.AsyncWrites.MakeVisible(nil, func() {})
+}
+
+// TestAsyncWritesOfSeveralQueues: a queue comes after the writes of all others, not after its own.
+func TestAsyncWritesOfSeveralQueues(t *testing.T) {
+	r := newRig(t, false, true)
+	others := []*fakeQueue{{w: r.w}, {w: r.w}}
+	write := func(q Queue) {
+		c := r.command(cl.COMMAND_WRITE_BUFFER)
+		c.Queue = q
+		r.ok(c.CarryOut(linear(r.buffer(100), true, true, 0, pattern(100, 1))))
+	}
+	want := func(when string, q Queue, waits int) {
+		t.Helper()
+		wait, status := r.AsyncWrites.Before(q, nil)
+		if r.ok(status); len(wait) != waits {
+			t.Errorf("%s: a queue waits for %d writes, want %d", when, len(wait), waits)
+		}
+	}
+	want("none has written", r.q, 0)
+	write(r.q)
+	want("one has written: itself", r.q, 0)
+	want("one has written", others[0], 1)
+	write(r.q)
+	want("a fence stands behind an earlier write", others[0], 1)
+	write(others[0])
+	want("two have written: one of them", r.q, 1)
+	want("two have written: the other", others[0], 1)
+	want("two have written", others[1], 2)
+	r.AsyncWrites.MakeVisible(nil, func() {})
+	want("none is left", others[1], 0)
+}
+
+// calledQueue says which functions called it.
+type calledQueue struct {
+	*fakeQueue
+	callers []string
+}
+
+func (q *calledQueue) SubmitInline(buffer, offset uint64, data []byte, e Event, wait []uint64) api.Status {
+	pcs := make([]uintptr, 64)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
+	for {
+		f, more := frames.Next()
+		_, name, _ := strings.Cut(f.Function, "ways.")
+		if q.callers = append(q.callers, name); !more || name == "(*Command).CarryOut" {
+			break
+		}
+	}
+	return q.fakeQueue.SubmitInline(buffer, offset, data, e, wait)
+}
+
+// TestSmallWriteGoesStraight: each call that is nested deeper than a processor keeps in mind costs 10 ns at its return,
+// and a call of the program's has ten others around it.
+func TestSmallWriteGoesStraight(t *testing.T) {
+	r := newRig(t, false, true)
+	q := &calledQueue{fakeQueue: r.q}
+	c := r.command(cl.COMMAND_WRITE_BUFFER)
+	c.Queue = q
+	r.ok(c.CarryOut(linear(r.buffer(4), true, true, 0, pattern(4, 1))))
+	if got := strings.Join(q.callers, " "); got != "(*Command).inlineAsync (*Command).CarryOut" {
+		t.Errorf("a write passes through %s", got)
+	}
 }
 
 // TestCopyNowAllocatesNothing: a transfer in shared memory that waits for nothing is a copy and nothing else.
