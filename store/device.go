@@ -201,8 +201,7 @@ func (s *Store) countDevice(e *entry) {
 // newDevice has the driver make memory of a GPU, charged to c's tenant, for one object. Where it does not fit, objects
 // that nobody uses leave that GPU. mu is held, and let go meanwhile.
 func (s *Store) newDevice(c *Conn, device object.Device, size uint64) (*deviceMemory, error) {
-	charged := roundDevice(size)
-	kind, twin, err := s.reserveTwin(c, device, charged)
+	kind, charged, twin, err := s.reserveTwin(c, device, size)
 	if err != nil {
 		return nil, err
 	}
@@ -232,6 +231,8 @@ func (s *Store) newDevice(c *Conn, device object.Device, size uint64) (*deviceMe
 	case err != nil:
 	case c.closed || s.closed:
 		err = errConnClosed
+	case kind == object.OpenCL && bytes != twin:
+		err = fmt.Errorf("%w: %d bytes of device %s were made, and %d asked for", object.ErrNoDevice, bytes, device, twin)
 	default:
 		err = s.chargeDevice(c.tenant, device, bytes)
 	}
@@ -252,25 +253,31 @@ func (s *Store) newDevice(c *Conn, device object.Device, size uint64) (*deviceMe
 	return m, nil
 }
 
-// reserveTwin says what kind of memory a device has, and charges the host memory that an allocation there takes
-// beside. mu is held, and let go meanwhile.
-func (s *Store) reserveTwin(c *Conn, device object.Device, bytes uint64) (kind object.Kind, twin uint64, err error) {
+// twinGranule is of what an allocation's size is a multiple on an OpenCL device, and its twin's.
+const twinGranule = 4096
+
+// reserveTwin says what kind of memory a device has, and what an allocation there takes, for an object of a size. It
+// charges the host memory that it takes beside. mu is held, and let go meanwhile.
+func (s *Store) reserveTwin(c *Conn, device object.Device, size uint64) (kind object.Kind, bytes, twin uint64,
+	err error) {
+	bytes = roundDevice(size)
 	if s.opts.DeviceKind == nil {
-		return object.CUDA, 0, nil
+		return object.CUDA, bytes, 0, nil
 	}
 	s.unlock()
 	kind = s.opts.DeviceKind(device, true)
 	s.mu.Lock()
 	if c.closed || s.closed {
-		return kind, 0, errConnClosed
+		return kind, 0, 0, errConnClosed
 	}
 	if kind != object.OpenCL {
-		return kind, 0, nil
+		return kind, bytes, 0, nil
 	}
+	bytes = max((size+twinGranule-1)&^(twinGranule-1), size)
 	if err = s.reserveRoom(c.tenant, bytes, c.stopped.Load); err != nil {
-		return kind, 0, fmt.Errorf("%w (what lies in the memory of an OpenCL device takes as much of host memory)", err)
+		return kind, 0, 0, fmt.Errorf("%w (what lies in the memory of an OpenCL device takes as much of host memory)", err)
 	}
-	return kind, bytes, nil
+	return kind, bytes, bytes, nil
 }
 
 // dropTwin has keepers let go of memory that is given up, and takes back what it is charged of host memory. mu is held.
@@ -540,7 +547,7 @@ func (e *entry) place(offset, bytes uint64) (p Place, err error) {
 	}
 	switch {
 	case e.gpu != nil:
-		p = Place{Device: e.gpu.device, Bytes: e.gpu.bytes, Offset: offset}
+		p = Place{Device: e.gpu.device, Kind: e.gpu.kind, Bytes: e.gpu.bytes, Offset: offset}
 		p.FD, err = e.gpu.forKeeper()
 	case e.seg == nil:
 		err = fmt.Errorf("%w: object %s is empty", object.ErrInvalid, e.id)

@@ -71,7 +71,11 @@ func (f *fakeDevices) Allocate(_ Asker, device object.Device, n uint64) (int, ui
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	real := max((n+deviceGranule-1)&^(deviceGranule-1), f.real)
+	granule := uint64(deviceGranule)
+	if device == openCLDevice {
+		granule = twinGranule
+	}
+	real := max((n+granule-1)&^(granule-1), f.real)
 	if f.limit > 0 {
 		if free := f.free(device); free < real {
 			return -1, free, object.ErrFull

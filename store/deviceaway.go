@@ -275,7 +275,7 @@ func (s *Store) enterDevice(c *Conn, e *entry) error {
 // copyOwn copies an object between its host memory and memory of its GPU; in: into that. mu is held, and let go
 // meanwhile.
 func (s *Store) copyOwn(c *Conn, e *entry, m *deviceMemory, in bool) error {
-	device := Place{Device: m.device, Bytes: m.bytes}
+	device := Place{Device: m.device, Kind: m.kind, Bytes: m.bytes}
 	host := Place{Bytes: e.seg.bytes, Offset: e.off}
 	var err, fault error
 	device.FD, err = m.forKeeper()

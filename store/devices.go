@@ -34,6 +34,7 @@ var ErrDevicesEnded = fmt.Errorf("%w: the daemon is ending", object.ErrNoDevice)
 type Place struct {
 	FD     int
 	Device object.Device // zero: host memory
+	Kind   object.Kind   // of the memory; OpenCL: FD is its twin
 	Bytes  uint64        // of the whole allocation or segment
 	Offset uint64
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"tendril/store"
 	"tendril/store/object"
 )
@@ -30,6 +32,9 @@ func (o *OpenCL) arguments() []string {
 	return []string{"--opencl", o.ICD, "--platform", strconv.Itoa(o.Platform), "--device", strings.Join(devices, ",")}
 }
 
+// name is those in one word.
+func (o *OpenCL) name() string { return strings.Join(o.arguments(), " ") }
+
 // Devices is the memory of all devices of a node, for its store: of GPUs through the CUDA driver, by one keeper, and
 // of every other OpenCL device by a keeper for each platform. A GPU that both show is CUDA's: one memory has one
 // keeper, one charge, and the better way. Safe for concurrent use.
@@ -47,7 +52,7 @@ type Devices struct {
 	mu     sync.Mutex // guards what follows
 	gpus   map[object.Device]bool
 	opencl map[string]*Keeper        // by their platforms' arguments
-	found  map[object.Device]*Keeper // of opencl, of those that were asked for
+	found  map[object.Device]*Keeper // of opencl: where those are that were asked for, as far as is known
 	closed bool
 }
 
@@ -131,10 +136,7 @@ func platformOf(list []OpenCL, device object.Device) *OpenCL {
 
 // find gives a device's keeper; CUDA's where no OpenCL platform has it, and then why.
 func (d *Devices) find(device object.Device) (*Keeper, error) {
-	d.mu.Lock()
-	k := d.found[device]
-	d.mu.Unlock()
-	if k != nil {
+	if k := d.settled(device); k != nil {
 		return k, nil
 	}
 	if d.opts.Driver == None || d.isGPU(device) {
@@ -151,6 +153,27 @@ func (d *Devices) find(device object.Device) (*Keeper, error) {
 		return d.keeperOf(platform, device)
 	}
 	return d.cuda, fmt.Errorf("%w: no driver of this node shows device %s to it", object.ErrUnsupported, device)
+}
+
+// settled gives the keeper of a device that is of kind opencl; nil: it was not asked for yet. A device that came back
+// elsewhere has another keeper, which makes what it lacks of the twins. One that no driver shows keeps its keeper,
+// which says so itself.
+func (d *Devices) settled(device object.Device) *Keeper {
+	d.mu.Lock()
+	k := d.found[device]
+	d.mu.Unlock()
+	if k == nil {
+		return nil
+	}
+	platform := platformOf(d.now(), device)
+	if platform == nil || platform.name() == k.opts.OpenCL.name() {
+		return k
+	}
+	other, err := d.keeperOf(platform, device)
+	if err != nil {
+		return k // it was closed, and says so itself
+	}
+	return other
 }
 
 // isGPU says whether the CUDA driver has a device.
@@ -176,9 +199,16 @@ func (d *Devices) isGPU(device object.Device) bool {
 	return is || err != nil // what its driver does not say now is not another's to give
 }
 
-// keeperOf gives a platform's keeper, which starts with its first request.
+// keeperOf gives a platform's keeper, which starts with its first request. A device's keeper before it, which has no
+// other device any more, ends.
 func (d *Devices) keeperOf(platform *OpenCL, device object.Device) (*Keeper, error) {
-	name := strings.Join(platform.arguments(), " ")
+	name := platform.name()
+	var before *Keeper
+	defer func() {
+		if before != nil {
+			before.abandon()
+		}
+	}()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -191,7 +221,14 @@ func (d *Devices) keeperOf(platform *OpenCL, device object.Device) (*Keeper, err
 		k = New(o)
 		d.opencl[name] = k
 	}
+	before = d.found[device]
 	d.found[device] = k
+	for _, of := range d.found {
+		if of == before {
+			before = nil
+			break
+		}
+	}
 	return k, nil
 }
 
@@ -209,18 +246,38 @@ func (d *Devices) Allocate(who store.Asker, device object.Device, bytes uint64) 
 }
 
 // Copy copies bytes from one place to another, as Keeper.Copy. The descriptor of OpenCL memory is a memfd with the same
-// bytes: so where the two places have different keepers, one of them sees the other's place as host memory.
+// bytes: so where the two places have different keepers, one of them sees the other's place as host memory. And what no
+// keeper reads from its device any more, because that or its driver is gone, is read from there.
 func (d *Devices) Copy(who store.Asker, to, from store.Place, bytes uint64) error {
-	writes, reads := d.of(to), d.of(from)
-	switch {
-	case writes == nil:
-		return reads.Copy(who, to, from, bytes)
-	case reads == nil || reads == writes:
-		return writes.Copy(who, to, from, bytes)
-	case reads != d.cuda:
-		from.Device = object.Device{}
-		return writes.Copy(who, to, from, bytes)
+	writes, gone := d.of(to)
+	if gone != nil {
+		return gone
 	}
+	reads, gone := d.of(from)
+	twin := from
+	twin.Device = object.Device{}
+	err := gone
+	switch {
+	case reads == nil && writes != nil: // from host memory, or from the twin of a device that is gone
+		return writes.Copy(who, to, twin, bytes)
+	case writes == nil && gone == nil && reads != nil, writes != nil && reads == writes:
+		if err = reads.Copy(who, to, from, bytes); err == nil || from.Kind != object.OpenCL || !isDrivers(err) {
+			return err
+		}
+	case writes != nil && from.Kind == object.OpenCL:
+		return writes.Copy(who, to, twin, bytes)
+	case writes != nil:
+		return d.acrossTwin(who, reads, writes, to, from, bytes)
+	}
+	if writes != nil {
+		return writes.Copy(who, to, twin, bytes)
+	}
+	d.opts.Log.WithError(err).Warn("memory of an OpenCL device is read from its twin in host memory")
+	return copyTwin(who, to, from, bytes)
+}
+
+// acrossTwin copies from a GPU of CUDA's to an OpenCL device: to its twin, and from there.
+func (d *Devices) acrossTwin(who store.Asker, reads, writes *Keeper, to, from store.Place, bytes uint64) error {
 	twin := to
 	twin.Device = object.Device{}
 	if err := reads.Copy(who, twin, from, bytes); err != nil {
@@ -230,13 +287,52 @@ func (d *Devices) Copy(who store.Asker, to, from store.Place, bytes uint64) erro
 	return writes.Copy(who, to, twin, bytes)
 }
 
-// of is a place's keeper; nil: it is in host memory.
-func (d *Devices) of(p store.Place) *Keeper {
-	if p.Device.IsZero() {
-		return nil
+// isDrivers says whether an error is of a device or its driver, and not of who asks or of this daemon's end.
+func isDrivers(err error) bool {
+	return !errors.Is(err, store.ErrDevicesEnded) && !errors.Is(err, object.ErrTimeout)
+}
+
+// twinStep is how much of a twin is copied at once.
+const twinStep = 1 << 20
+
+// copyTwin copies from a twin to host memory, without any driver.
+func copyTwin(who store.Asker, to, from store.Place, bytes uint64) error {
+	part := make([]byte, min(bytes, twinStep))
+	for done := uint64(0); done < bytes; {
+		if who.Gone() {
+			return fmt.Errorf("%w: the client that asked for a copy is gone", object.ErrTimeout)
+		}
+		n, err := unix.Pread(from.FD, part[:min(bytes-done, twinStep)], int64(from.Offset+done))
+		if err == nil && n > 0 {
+			n, err = unix.Pwrite(to.FD, part[:n], int64(to.Offset+done))
+		}
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil || n == 0:
+			return fmt.Errorf("%w: the twin in host memory, %d bytes at byte %d: %w", object.ErrInternal, n, from.Offset+done, err)
+		default:
+			done += uint64(n)
+		}
 	}
-	k, _ := d.find(p.Device) // one that is gone answers so itself
-	return k
+	return nil
+}
+
+// of is a place's keeper; nil: it is in host memory, or it is a twin, and gone says why its device has no keeper.
+func (d *Devices) of(p store.Place) (k *Keeper, gone error) {
+	if p.Device.IsZero() {
+		return nil, nil
+	}
+	k, err := d.find(p.Device) // a GPU that is gone answers so itself
+	switch {
+	case errors.Is(err, store.ErrDevicesEnded):
+		return nil, err
+	case p.Kind != object.OpenCL || k != d.cuda:
+		return k, nil
+	case err == nil:
+		err = fmt.Errorf("%w: device %s, whose memory was an OpenCL driver's, is a GPU of the CUDA driver's now",
+			object.ErrUnsupported, p.Device)
+	}
+	return nil, err
 }
 
 // Forget has every keeper let go of memory: a segment that goes, or OpenCL memory whose object is gone.

@@ -278,7 +278,7 @@ func (k *Keeper) allocate(who store.Asker, device object.Device, bytes uint64) (
 	if err == nil && fd >= 0 {
 		k.holds(fd)
 	}
-	if err == nil && (fd < 0 || reply.Bytes < bytes) {
+	if err == nil && (fd < 0 || reply.Bytes < bytes || !k.isMemory(fd, reply.Bytes)) {
 		err = fmt.Errorf("%w: the keeper returned %d bytes instead of %d, as descriptor %d", object.ErrNoDevice,
 			reply.Bytes, bytes, fd)
 	}
@@ -291,6 +291,20 @@ func (k *Keeper) allocate(who store.Asker, device object.Device, bytes uint64) (
 	closeFD(fd)
 	return -1, real, err
 }
+
+// isMemory reports whether a descriptor may be memory of so many bytes: a twin is a memfd, which has its size.
+func (k *Keeper) isMemory(fd int, bytes uint64) bool {
+	if k.opts.OpenCL == nil {
+		return true
+	}
+	var st unix.Stat_t
+	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	return err == nil && unix.Fstat(fd, &st) == nil && uint64(max(st.Size, 0)) == bytes &&
+		seals&fixedSize == fixedSize
+}
+
+// fixedSize are the seals of memory that nobody cuts off: who reads it is not ended by that.
+const fixedSize = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
 
 // wire describes a place, from done bytes on.
 func wire(p store.Place, done uint64) clwire.KeeperPlace {
@@ -323,6 +337,7 @@ func (k *Keeper) Copy(who store.Asker, to, from store.Place, bytes uint64) error
 		var took time.Duration
 		reply, fd, err := k.askTimed(who, &took, m, files...)
 		closeFD(fd)
+		k.holdsPlaces(to, from)                      // also where the request failed: it may have made either before
 		if errors.Is(err, errUnknownCopy) && known { // another keeper answers
 			known = false
 			continue
@@ -334,7 +349,6 @@ func (k *Keeper) Copy(who store.Asker, to, from store.Place, bytes uint64) error
 			return err
 		}
 		known = true
-		k.holdsPlaces(to, from)
 		done += n
 		k.copied(reply, n)
 		if k.opts.StepBytes == 0 {
@@ -544,6 +558,7 @@ func (k *Keeper) running() (*process, error) {
 	if k.process != nil { // it has ended by itself
 		k.process.control.Close()
 		k.process = nil
+		clear(k.pinned)
 	}
 	k.stuck = nil
 	p, err := k.start()
@@ -643,6 +658,16 @@ func (k *Keeper) rest() {
 	if p != nil {
 		k.end(p)
 		k.opts.Log.WithField("pid", p.pid).Info("the keeper of GPU memory rests")
+	}
+}
+
+// abandon lets a keeper end whose devices have other keepers now: what it has is made anew there.
+func (k *Keeper) abandon() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	clear(k.pinned)
+	if k.idle != nil && !k.closed {
+		k.idle.Reset(0)
 	}
 }
 

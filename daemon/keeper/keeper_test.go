@@ -41,10 +41,16 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	if len(os.Args) == 9 && os.Args[1] == keeperArgument && os.Args[3] == "--opencl" {
-		uuid, place, _ := strings.Cut(os.Args[8], "=")
-		at, _ := strconv.Atoi(place)
+		if os.Getenv(hostileKeeper) != "" {
+			answerGarbage(os.Getenv(hostileKeeper))
+		}
+		devices := map[string]int{}
+		for one := range strings.SplitSeq(os.Args[8], ",") {
+			uuid, place, _ := strings.Cut(one, "=")
+			devices[uuid], _ = strconv.Atoi(place)
+		}
 		err := host.Main(context.Background(), host.Options{Control: os.NewFile(3, "control"),
-			OpenCL: host.OpenCLOptions{ICD: os.Args[4], Devices: map[string]int{uuid: at}}})
+			OpenCL: host.OpenCLOptions{ICD: os.Args[4], Devices: devices}})
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)

@@ -4,8 +4,10 @@ package keeper
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -92,7 +94,7 @@ func (o *openCL) answer(m *clwire.KeeperRequest, files []int, reply *clwire.Keep
 		return made, nil
 	}
 	reply.Error, reply.Fault = err.Error(), sortOf(err)
-	if call := (*opencl.CallError)(nil); errors.As(err, &call) {
+	if asCall(err) != nil {
 		broken = err
 	}
 	return made, broken
@@ -127,9 +129,9 @@ func (o *openCL) use(uuid string) (*clDevice, error) {
 	if err := o.load(); err != nil {
 		return nil, err
 	}
-	at, is := o.opts.Devices[uuid]
-	if !is || at < 0 || at >= len(o.list) {
-		return nil, &fault{clwire.KeeperNoDevice, fmt.Sprintf("the driver shows no device %.40q; it shows %d", uuid, len(o.list))}
+	at, err := o.placeOf(uuid)
+	if err != nil {
+		return nil, err
 	}
 	d := &clDevice{uuid: uuid}
 	if raw, s := o.list[at].Info(cl.DEVICE_MAX_MEM_ALLOC_SIZE); s == cl.SUCCESS && len(raw) == 8 {
@@ -146,6 +148,29 @@ func (o *openCL) use(uuid string) (*clDevice, error) {
 	return d, nil
 }
 
+// placeOf finds a device in the driver's list. Orders differ between processes, as where an environment variable is
+// gone: a driver that knows UUIDs is asked for this one, and only with others the place counts that the probe found.
+func (o *openCL) placeOf(uuid string) (int, error) {
+	at, is := o.opts.Devices[uuid]
+	if !is {
+		return 0, &fault{clwire.KeeperNoDevice, fmt.Sprintf("the platform has no device %.40q", uuid)}
+	}
+	own := make([]string, len(o.list))
+	for i, d := range o.list {
+		if raw, s := d.Info(cl.DEVICE_UUID_KHR); s == cl.SUCCESS && len(raw) == 16 {
+			own[i] = hex.EncodeToString(raw)
+		}
+	}
+	there := at >= 0 && at < len(own)
+	if there && (own[at] == uuid || own[at] == "") {
+		return at, nil
+	}
+	if other := slices.Index(own, uuid); other >= 0 {
+		return other, nil
+	}
+	return 0, &fault{clwire.KeeperNoDevice, fmt.Sprintf("the driver shows no device %.40q; it shows %d", uuid, len(own))}
+}
+
 // allocate makes zeroed memory and its twin, whose descriptor names both.
 func (o *openCL) allocate(m *clwire.KeeperAllocate) (fd int, bytes uint64, err error) {
 	d, err := o.use(m.Device)
@@ -160,15 +185,10 @@ func (o *openCL) allocate(m *clwire.KeeperAllocate) (fd int, bytes uint64, err e
 		return -1, 0, &fault{clwire.KeeperNoDevice,
 			fmt.Sprintf("device %s allocates at most %d bytes at once, and %d are asked for", d.uuid, d.most, bytes)}
 	}
-	fd, err = unix.MemfdCreate("tendril-twin", unix.MFD_CLOEXEC)
-	if err != nil {
-		return -1, 0, fmt.Errorf("the twin in host memory: %w", err)
+	if fd, err = newTwin(bytes); err != nil {
+		return -1, 0, err
 	}
-	if err = unix.Fallocate(fd, 0, 0, int64(bytes)); err != nil { // its pages are there before anybody touches them
-		err = &fault{clwire.KeeperFull, fmt.Sprintf("%d bytes for the twin in host memory: %v", bytes, err)}
-	} else {
-		_, err = o.add(d, fd, bytes)
-	}
+	_, err = o.add(d, fd, bytes)
 	if err != nil {
 		unix.Close(fd)
 		return -1, 0, err
@@ -176,9 +196,22 @@ func (o *openCL) allocate(m *clwire.KeeperAllocate) (fd int, bytes uint64, err e
 	return fd, bytes, nil
 }
 
-// isShort says whether a driver's answer to clCreateBuffer is that memory is short.
-func isShort(s opencl.Status) bool {
-	return s == cl.MEM_OBJECT_ALLOCATION_FAILURE || s == cl.OUT_OF_RESOURCES || s == cl.OUT_OF_HOST_MEMORY
+// newTwin makes a memfd whose size stays, and whose pages are there before anybody touches them.
+func newTwin(bytes uint64) (fd int, err error) {
+	fd, err = unix.MemfdCreate("tendril-twin", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return -1, fmt.Errorf("the twin in host memory: %w", err)
+	}
+	if err = unix.Fallocate(fd, 0, 0, int64(bytes)); err != nil {
+		err = &fault{clwire.KeeperFull, fmt.Sprintf("%d bytes for the twin in host memory: %v", bytes, err)}
+	} else if _, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW); err != nil {
+		err = fmt.Errorf("the twin in host memory: its size cannot be fixed: %w", err)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
 }
 
 // add makes memory with the bytes of a twin. A driver that allocates late says here that there is none.
@@ -192,30 +225,66 @@ func (o *openCL) add(d *clDevice, fd int, bytes uint64) (*clMemory, error) {
 		return nil, err
 	}
 	var s opencl.Status
-	if m.mem, s = d.context.CreateBuffer(cl.MEM_READ_WRITE, bytes, 0); s == cl.SUCCESS {
-		if s = m.move(false, 0, m.twin); s == cl.SUCCESS {
+	m.mem, s = d.context.CreateBuffer(cl.MEM_READ_WRITE, bytes, 0)
+	if err = refused(s.Err("clCreateBuffer"), bytes); err == nil {
+		if err = refused(m.move(false, 0, m.twin), bytes); err == nil {
 			o.memory[key] = m
 			return m, nil
 		}
-		err = m.mem.Release().Err("clReleaseMemObject")
+		err = errors.Join(err, m.mem.Release().Err("clReleaseMemObject"))
 	}
-	if isShort(s) {
-		return nil, errors.Join(&fault{clwire.KeeperFull, fmt.Sprintf("%d bytes: OpenCL error %d", bytes, s)}, err,
-			unix.Munmap(m.twin))
+	if asCall(err) == nil { // else the driver may still read it; the process's end unmaps it
+		err = errors.Join(err, unix.Munmap(m.twin))
 	}
-	return nil, errors.Join(s.Err("clCreateBuffer, or its first write"), err, unix.Munmap(m.twin))
+	return nil, err
 }
 
+// refused makes a fault of what a driver says where it has no such memory: nothing is in doubt then.
+func refused(err error, bytes uint64) error {
+	call := asCall(err)
+	if call == nil || call.Call == eventWait || call.Call == eventRelease {
+		return err
+	}
+	switch call.Status {
+	case cl.MEM_OBJECT_ALLOCATION_FAILURE, cl.OUT_OF_RESOURCES, cl.OUT_OF_HOST_MEMORY:
+		return &fault{clwire.KeeperFull, fmt.Sprintf("%d bytes: %v", bytes, err)}
+	case cl.INVALID_BUFFER_SIZE:
+		return &fault{clwire.KeeperNoDevice, fmt.Sprintf("%d bytes: %v", bytes, err)}
+	}
+	return err
+}
+
+// asCall gives a driver's refusal in an error; nil: there is none.
+func asCall(err error) *opencl.CallError {
+	var call *opencl.CallError
+	errors.As(err, &call)
+	return call
+}
+
+// The calls after which it is not known what still happens, or stays.
+const (
+	eventWait    = "clWaitForEvents"
+	eventRelease = "clReleaseEvent"
+)
+
 // move copies between memory, from an offset on, and host memory, and waits: read: into host.
-func (m *clMemory) move(read bool, offset uint64, host []byte) opencl.Status {
+func (m *clMemory) move(read bool, offset uint64, host []byte) error {
 	e, s := m.device.queue.Transfer(read, m.mem, offset, uint64(len(host)), fixed.Address(host),
 		opencl.After{Want: true})
-	if s != cl.SUCCESS {
-		return s
+	name := "clEnqueueWriteBuffer"
+	if read {
+		name = "clEnqueueReadBuffer"
 	}
-	s = e.Wait()
-	e.Release()
-	return s
+	if s != cl.SUCCESS {
+		return s.Err(name)
+	}
+	if s = e.Wait(); s == cl.EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST { // the copy has ended, and says itself why
+		var status [1]int32
+		if opencl.Statuses([]opencl.Event{e}, status[:]); status[0] < 0 {
+			return errors.Join(opencl.Status(status[0]).Err(name), e.Release().Err(eventRelease))
+		}
+	}
+	return errors.Join(s.Err(eventWait), e.Release().Err(eventRelease))
 }
 
 // find gives the memory whose twin comes as a descriptor, made anew where the keeper does not know it.
@@ -314,13 +383,13 @@ func (c *clCopy) step(m *clwire.KeeperCopy) error {
 		}
 	} else if _, err := within(c.from.memory.twin, m.From.Offset, m.Bytes); err != nil {
 		return err
-	} else if s := c.from.memory.move(true, m.From.Offset, into); s != cl.SUCCESS {
-		return s.Err("clEnqueueReadBuffer")
+	} else if err := c.from.memory.move(true, m.From.Offset, into); err != nil {
+		return err
 	}
 	if c.to.memory == nil {
 		return nil
 	}
-	return c.to.memory.move(false, m.To.Offset, into).Err("clEnqueueWriteBuffer")
+	return c.to.memory.move(false, m.To.Offset, into)
 }
 
 // end ends a copy; one that is not known has nothing.

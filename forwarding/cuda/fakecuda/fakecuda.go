@@ -7,10 +7,9 @@ package fakecuda
 
 import (
 	_ "embed"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
+
+	"tendril/forwarding/fakedriver"
 )
 
 //go:embed testdata/fakecuda.c
@@ -19,14 +18,5 @@ var source []byte
 // Build compiles the driver, and gives its path. It lasts as long as the test.
 func Build(t testing.TB) string {
 	t.Helper()
-	dir := t.TempDir()
-	in, out := filepath.Join(dir, "fakecuda.c"), filepath.Join(dir, "libfakecuda.so")
-	if err := os.WriteFile(in, source, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command("cc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-shared", "-fPIC", "-o", out, in, "-lpthread")
-	if said, err := cmd.CombinedOutput(); err != nil || len(said) > 0 {
-		t.Fatalf("compile the fake driver: %v\n%s", err, said)
-	}
-	return out
+	return fakedriver.Build(t, "fakecuda", source, "-O1", "-lpthread")
 }

@@ -1,5 +1,7 @@
-// Package nullcl is an OpenCL driver for benchmarks: a shared object whose commands have ended when they are enqueued.
-// What a command through it takes is what stands before the driver.
+// Package nullcl is an OpenCL driver for tests: a shared object whose commands have ended when they are enqueued, so
+// that what a command through it takes is what stands before the driver. On demand its devices have memory, and it
+// fails, hangs or ends the process at the i-th call, and counts what was not given back: testdata/nullcl.c says how at
+// its top.
 //
 // It trusts its caller, a test. No state, no locks.
 package nullcl
@@ -7,9 +9,10 @@ package nullcl
 import (
 	_ "embed"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"tendril/forwarding/fakedriver"
 )
 
 //go:embed testdata/nullcl.c
@@ -18,16 +21,9 @@ var source []byte
 // Build compiles the driver, and gives the path of an .icd file that names it. Both last as long as the test.
 func Build(t testing.TB) string {
 	t.Helper()
-	dir := t.TempDir()
-	in, out, icd := filepath.Join(dir, "nullcl.c"), filepath.Join(dir, "libnullcl.so"), filepath.Join(dir, "null.icd")
-	if err := os.WriteFile(in, source, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command("cc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-shared", "-fPIC", "-o", out, in)
-	if said, err := cmd.CombinedOutput(); err != nil || len(said) > 0 {
-		t.Fatalf("compile the driver that does nothing: %v\n%s", err, said)
-	}
-	if err := os.WriteFile(icd, []byte(out+"\n"), 0o600); err != nil {
+	driver := fakedriver.Build(t, "nullcl", source, "-O2", "-lpthread")
+	icd := filepath.Join(filepath.Dir(driver), "null.icd")
+	if err := os.WriteFile(icd, []byte(driver+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return icd
