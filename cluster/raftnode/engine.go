@@ -1,6 +1,7 @@
 package raftnode
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -83,6 +84,7 @@ func (e *engine) start(opts Options, logger hclog.Logger, disk *disk, trans raft
 	conf.Logger = logger
 	conf.SnapshotThreshold = opts.SnapshotEntries
 	conf.TrailingLogs = opts.TrailingEntries
+	conf.BatchApplyCh, conf.MaxAppendEntries = true, mostInline // its queue has room for so many
 	conf.NoLegacyTelemetry = true
 	conf.ShutdownOnRemove = false
 	cache, err := raft.NewLogCache(512, e.log)
@@ -208,6 +210,7 @@ func (e *engine) end() {
 	e.fail(errors.New("closed"))
 	_ = e.raft.Shutdown().Error() // never fails; the connections end with it
 	close(e.over)
+	e.endProposals()
 	e.followers.close()
 	if e.stream != nil {
 		e.stream.serving.Wait()
@@ -263,19 +266,6 @@ func (e *engine) outcome(f raft.Future) error {
 	}
 }
 
-// propose appends one command and waits for it. It gives the entry's index, too.
-func (e *engine) propose(raw []byte) (fsm.Result, uint64, error) {
-	future := e.raft.Apply(raw, 0)
-	if err := e.outcome(future); err != nil {
-		return fsm.Result{}, 0, e.proposalError(err)
-	}
-	result, ok := future.Response().(fsm.Result)
-	if !ok { // the machine stopped instead of applying
-		return fsm.Result{}, 0, e.proposalError(raft.ErrRaftShutdown)
-	}
-	return result, future.Index(), nil
-}
-
 func (e *engine) proposalError(err error) error {
 	const unknown = "it is not known whether the change was kept: repeat it under the same request id"
 	select {
@@ -327,7 +317,7 @@ func (e *engine) mark(clock func() time.Time) (uint64, error) {
 	if err := fsm.Stamp(raw, clock().UnixNano()); err != nil {
 		return 0, err
 	}
-	if _, _, err := e.propose(raw); err != nil {
+	if _, _, err := e.propose(context.Background(), raw); err != nil {
 		return 0, err
 	}
 	e.markedFor = term

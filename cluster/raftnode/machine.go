@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/hashicorp/raft"
@@ -22,11 +23,21 @@ type machine struct {
 	water     *highWater
 	newest    func() (uint64, error) // index of the newest snapshot on disk
 
+	proposals proposals // of this node, that raft has
+
 	mu      sync.RWMutex
 	state   *fsm.State
 	applied uint64        // index of the last entry that was applied
 	moved   chan struct{} // closed and replaced when applied rises; nil = nobody waits
+	waiting []*waiter     // for what only some entries bring
 	bytes   uint64        // of commands since the last snapshot
+}
+
+// waiter is somebody who waits for what one entry brings, and is woken by no other. Its fields are guarded by
+// machine.mu.
+type waiter struct {
+	holds func(s *fsm.State, applied uint64) bool
+	there chan struct{} // closed once holds has said yes, or the state is another one
 }
 
 func newMachine(d *disk, snapBytes uint64, fail func(error)) *machine {
@@ -41,51 +52,105 @@ func newMachine(d *disk, snapBytes uint64, fail func(error)) *machine {
 		state: fsm.New(), applied: d.snapshotIndex}
 }
 
-// Apply does a committed command. One that cannot be decoded ends the goroutine and the engine: to skip it would make
-// this node's state differ from the others'.
-func (m *machine) Apply(log *raft.Log) any {
-	m.mu.Lock()
-	result, err := m.state.Apply(log.Data)
-	if err == nil {
-		m.advance(log.Index)
-		m.bytes += uint64(len(log.Data))
-		if m.bytes >= m.snapBytes {
-			m.bytes = 0
-			select {
-			case m.bulky <- struct{}{}:
-			default:
-			}
+// Apply implements raft.FSM. raft hands entries over by ApplyBatch.
+func (m *machine) Apply(log *raft.Log) any { return m.ApplyBatch([]*raft.Log{log})[0] }
+
+// ApplyBatch does committed commands, in order. One that cannot be decoded ends the goroutine and the engine: to skip it
+// would make this node's state differ from the others'. Who has proposed one is told here, and not by raft's future:
+// nobody else need run in between.
+func (m *machine) ApplyBatch(logs []*raft.Log) []any {
+	results := make([]any, 0, len(logs))
+	var err error
+	for _, log := range logs {
+		var result fsm.Result
+		if result, err = m.applyOne(log); err != nil {
+			err = fmt.Errorf("entry %d: %w", log.Index, err)
+			break
 		}
+		results = append(results, result)
 	}
-	m.mu.Unlock()
-	if err == nil {
-		err = m.water.raise(log.Index)
+	if n := len(results); n > 0 {
+		if err1 := m.water.raise(logs[n-1].Index); err1 != nil {
+			m.stop(fmt.Errorf("entry %d: %w", logs[n-1].Index, err1))
+		}
+		m.mu.Lock()
+		m.wake()
+		m.mu.Unlock()
+		m.proposals.done(logs[:n], results)
 	}
 	if err != nil {
-		m.fail(fmt.Errorf("entry %d: %w", log.Index, err))
-		runtime.Goexit()
+		m.stop(err)
 	}
-	return result
+	return results
 }
 
-// StoreConfiguration notes that an entry that changes the membership was committed.
-func (m *machine) StoreConfiguration(index uint64, _ raft.Configuration) {
+func (m *machine) stop(err error) {
+	m.fail(err)
+	runtime.Goexit()
+}
+
+// applyOne does one entry, and wakes nobody.
+func (m *machine) applyOne(log *raft.Log) (fsm.Result, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.advance(index)
+	if log.Type == raft.LogConfiguration { // the membership changes, and the state does not
+		m.applied = log.Index
+		return fsm.Result{}, nil
+	}
+	result, err := m.state.Apply(log.Data)
+	if err != nil {
+		return result, err
+	}
+	m.applied = log.Index
+	if m.bytes += uint64(len(log.Data)); m.bytes >= m.snapBytes {
+		m.bytes = 0
+		select {
+		case m.bulky <- struct{}{}:
+		default:
+		}
+	}
+	return result, nil
 }
 
-// advance is called under mu.
-func (m *machine) advance(index uint64) {
-	m.applied = index
-	m.wake()
-}
-
-// wake tells who waits for the next entry. It is called under mu.
+// wake tells who waits for the next entry, or for what the last ones brought. It is called under mu.
 func (m *machine) wake() {
 	if m.moved != nil {
 		close(m.moved)
 		m.moved = nil
+	}
+	m.waiting = slices.DeleteFunc(m.waiting, func(w *waiter) bool {
+		holds := w.holds(m.state, m.applied)
+		if holds {
+			close(w.there)
+		}
+		return holds
+	})
+}
+
+// wakeAll also wakes those whose time has not come: the state is another one. It is called under mu.
+func (m *machine) wakeAll() {
+	m.wake()
+	for _, w := range m.waiting {
+		close(w.there)
+	}
+	m.waiting = nil
+}
+
+// when gives what is closed once holds says yes, or the state is another one. holds is called under mu, after each
+// batch of entries: it must be quick, and read nothing that others alter. stop ends the wait.
+func (m *machine) when(holds func(*fsm.State, uint64) bool) (there <-chan struct{}, stop func()) {
+	w := &waiter{holds, make(chan struct{})}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if holds(m.state, m.applied) {
+		close(w.there)
+		return w.there, func() {}
+	}
+	m.waiting = append(m.waiting, w)
+	return w.there, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.waiting = slices.DeleteFunc(m.waiting, func(x *waiter) bool { return x == w })
 	}
 }
 
@@ -101,19 +166,19 @@ func (m *machine) changed() <-chan struct{} {
 
 // await waits until index was applied.
 func (m *machine) await(ctx context.Context, index uint64, failed <-chan struct{}) error {
-	for {
-		moved := m.changed()
-		if m.index() >= index {
-			return nil
-		}
+	for m.index() < index {
+		there, stop := m.when(func(_ *fsm.State, applied uint64) bool { return applied >= index })
 		select {
-		case <-moved:
+		case <-there:
 		case <-failed:
+			stop()
 			return fmt.Errorf("%w: the cluster's log failed while a read waited for entry %d", object.ErrBusy, index)
 		case <-ctx.Done():
+			stop()
 			return fmt.Errorf("%w: entry %d was not applied in time: %w", object.ErrTimeout, index, ctx.Err())
 		}
 	}
+	return nil
 }
 
 func (m *machine) view(f func(*fsm.State)) {
@@ -159,8 +224,8 @@ func (m *machine) Restore(r io.ReadCloser) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.state = state
-	m.advance(max(m.applied, index))
+	m.state, m.applied = state, max(m.applied, index)
+	m.wakeAll()
 	return nil
 }
 

@@ -314,7 +314,7 @@ func (n *Node) reopen() bool {
 	old := n.last
 	n.engine, n.last, n.fault = e, e.machine, nil
 	old.mu.Lock()
-	old.wake() // who waits looks at the new one from now on
+	old.wakeAll() // who waits looks at the new one from now on
 	old.mu.Unlock()
 	n.opts.Log.Info("the cluster's log is open again")
 	return true
@@ -397,15 +397,7 @@ func (n *Node) ProposeEncoded(ctx context.Context, raw []byte) (result fsm.Resul
 	if err := ctx.Err(); err != nil { // a node that ends is one, too: the one that asked goes on to the next leader
 		return result, 0, fmt.Errorf("%w: nothing was proposed: %w", object.ErrTimeout, err)
 	}
-	type outcome struct {
-		fsm.Result
-		index uint64
-	}
-	done, err := await(ctx, n, func() (outcome, error) {
-		result, index, err := e.propose(raw)
-		return outcome{result, index}, err
-	})
-	return done.Result, done.index, err
+	return e.propose(ctx, raw)
 }
 
 // await runs f, and returns early where ctx ends; f then ends by itself, at the latest when the node is closed.
@@ -518,9 +510,17 @@ func (n *Node) Written() (*fsm.State, error) {
 // Changed gives a channel that is closed when the state that View shows is another one: get it, look, then wait.
 func (n *Node) Changed() <-chan struct{} {
 	n.mu.Lock()
-	m := n.last
-	n.mu.Unlock()
-	return m.changed()
+	defer n.mu.Unlock()
+	return n.last.changed()
+}
+
+// When gives a channel that is closed once holds says yes, perhaps at once, or View shows a state of another log or
+// snapshot. Where it says no nobody is woken. holds is called with each new state: it must be quick, must not block, and
+// reads nothing that others alter. stop ends the wait, and must be called.
+func (n *Node) When(holds func(*fsm.State) bool) (there <-chan struct{}, stop func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.last.when(func(s *fsm.State, _ uint64) bool { return holds(s) })
 }
 
 // Leads reports whether this node leads the cluster, as far as it knows.
@@ -550,14 +550,14 @@ func (n *Node) InTouch(within time.Duration) bool {
 	return e.raft.State() == raft.Leader || time.Since(e.raft.LastContact()) < within
 }
 
-// Wake wakes who waits for Changed: for those who look at another node from now on.
+// Wake wakes who waits for Changed or When: for those who look at another node from now on.
 func (n *Node) Wake() {
 	n.mu.Lock()
 	m := n.last
 	n.mu.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.wake()
+	m.wakeAll()
 }
 
 // Status is what there is to see of a node.
