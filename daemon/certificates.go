@@ -309,12 +309,8 @@ func (d *Daemon) keepAuthority(m *membership) {
 	var seen uint64
 	said := ""
 	for m.ctx.Err() == nil {
-		changed := m.raft.Changed()
-		var epoch uint64
-		m.raft.View(func(s *fsm.State) {
-			p, _ := s.Policy(authorityPolicy)
-			epoch = p.Epoch
-		})
+		epoch := uint64(0)
+		m.raft.View(func(s *fsm.State) { epoch = authorityEpoch(s) })
 		if epoch != seen {
 			err := d.followAuthority(m)
 			if err == nil {
@@ -328,12 +324,18 @@ func (d *Daemon) keepAuthority(m *membership) {
 			m.pause(enterAgain)
 			continue
 		}
+		changed, stop := m.raft.When(func(s *fsm.State) bool { return authorityEpoch(s) != epoch })
 		select {
 		case <-m.ctx.Done():
 		case <-changed:
-			m.pause(followPause)
 		}
+		stop()
 	}
+}
+
+func authorityEpoch(s *fsm.State) uint64 {
+	p, _ := s.Policy(authorityPolicy)
+	return p.Epoch
 }
 
 // followAuthority does what the metadata says of the authority.

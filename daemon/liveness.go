@@ -83,9 +83,9 @@ func (l *liveness) every(others int) time.Duration {
 // watch asks the other nodes until the membership ends.
 func (l *liveness) watch() {
 	for l.m.ctx.Err() == nil {
-		changed := l.m.raft.Changed()
 		var nodes []fsm.Node
-		l.m.raft.View(func(s *fsm.State) { nodes = s.Nodes() })
+		var changes uint64
+		l.m.raft.View(func(s *fsm.State) { nodes, changes = s.Nodes(), s.NodeChanges() })
 		every := l.every(len(nodes) - 1)
 		l.forget(nodes)
 		for _, n := range nodes {
@@ -94,16 +94,18 @@ func (l *liveness) watch() {
 			}
 		}
 		l.noteSilent(time.Now(), every)
-		l.rest(every, len(nodes) < 2, changed)
+		l.rest(every, len(nodes) < 2, changes)
 	}
 }
 
 // rest waits for the next round. A node that is alone waits for others.
-func (l *liveness) rest(every time.Duration, alone bool, changed <-chan struct{}) {
+func (l *liveness) rest(every time.Duration, alone bool, changes uint64) {
 	if !alone {
 		l.m.pause(every)
 		return
 	}
+	changed, stop := l.m.raft.When(func(s *fsm.State) bool { return s.NodeChanges() != changes })
+	defer stop()
 	select {
 	case <-l.m.ctx.Done():
 	case <-changed:

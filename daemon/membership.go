@@ -99,6 +99,11 @@ func (r raftNow) View(f func(*fsm.State)) { r.Load().raft.View(f) }
 // Changed is raftnode's.
 func (r raftNow) Changed() <-chan struct{} { return r.Load().raft.Changed() }
 
+// When is raftnode's.
+func (r raftNow) When(holds func(*fsm.State) bool) (there <-chan struct{}, stop func()) {
+	return r.Load().raft.When(holds)
+}
+
 // Status is raftnode's.
 func (r raftNow) Status() raftnode.Status { return r.Load().raft.Status() }
 

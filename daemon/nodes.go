@@ -301,20 +301,16 @@ const followPause = 20 * time.Millisecond
 
 // follow does what changes of the metadata ask of this node: who is revoked leaves, the address book is kept.
 func (d *Daemon) follow(m *membership) {
-	var state *fsm.State
-	var nodes, revocations, leases, tenants uint64
+	var seen followMark
 	noted := false
 	for {
-		changed := m.raft.Changed()
-		var moved, revoked, leased, renamed bool
-		m.raft.View(func(s *fsm.State) {
-			moved = !noted || s != state || s.NodeChanges() != nodes
-			revoked = s != state || s.Revocations() != revocations
-			leased = s != state || s.LeaseChanges() != leases
-			renamed = s != state || s.TenantChanges() != tenants
-			state, nodes, revocations, leases = s, s.NodeChanges(), s.Revocations(), s.LeaseChanges()
-			tenants = s.TenantChanges()
-		})
+		now := followMark{}
+		m.raft.View(func(s *fsm.State) { now = followMarkOf(s) })
+		other := now.state != seen.state
+		moved := !noted || other || now.nodes != seen.nodes
+		revoked, leased := other || now.revocations != seen.revocations, other || now.leases != seen.leases
+		renamed := other || now.tenants != seen.tenants
+		seen = now
 		if moved {
 			noted = d.noteNodes(m)
 		}
@@ -327,13 +323,31 @@ func (d *Daemon) follow(m *membership) {
 		if leased && d.meta.now.Load() == m {
 			d.followLeases()
 		}
+		late := !noted // any change may be what it takes
+		changed, stop := m.raft.When(func(s *fsm.State) bool { return followMarkOf(s) != now })
+		if late {
+			stop()
+			changed = m.raft.Changed()
+		}
 		select {
 		case <-m.ctx.Done():
+			stop()
 			return
 		case <-changed:
+			stop()
 			m.pause(followPause)
 		}
 	}
+}
+
+// followMark tells one state of the metadata from a later one of which follow has to do something.
+type followMark struct {
+	state                               *fsm.State
+	nodes, revocations, leases, tenants uint64
+}
+
+func followMarkOf(s *fsm.State) followMark {
+	return followMark{s, s.NodeChanges(), s.Revocations(), s.LeaseChanges(), s.TenantChanges()}
 }
 
 // noteNodes writes the address book again, and notes that the node has heard from its cluster. False: not yet.
@@ -414,31 +428,26 @@ const governEvery = 500 * time.Millisecond
 
 // govern has raft's members follow the metadata's, while this node leads.
 func (m *membership) govern() {
-	var nodes uint64
 	for {
-		changed := m.raft.Changed()
+		var nodes uint64
+		m.raft.View(func(s *fsm.State) { nodes = s.NodeChanges() })
 		if m.raft.Leads() && !m.leaving.Load() {
 			if err := m.arrange(); err != nil && m.ctx.Err() == nil {
 				m.log.WithError(err).Debug("the cluster's list of voters is not as it should be yet")
 			}
 		}
+		changed, stop := m.raft.When(func(s *fsm.State) bool { return s.NodeChanges() != nodes })
 		timer := time.NewTimer(governEvery)
-		for again := true; again; {
-			select {
-			case <-m.ctx.Done():
-				timer.Stop()
-				return
-			case <-timer.C:
-				again = false
-			case <-changed:
-				m.pause(followPause)
-				changed = m.raft.Changed()
-				var now uint64
-				m.raft.View(func(s *fsm.State) { now = s.NodeChanges() })
-				again, nodes = now == nodes, now
-			}
+		select {
+		case <-m.ctx.Done():
+		case <-timer.C:
+		case <-changed:
+			m.pause(followPause)
 		}
-		timer.Stop()
+		stop()
+		if timer.Stop(); m.ctx.Err() != nil {
+			return
+		}
 	}
 }
 

@@ -243,6 +243,8 @@ type lossMark struct {
 	losses uint64
 }
 
+func (x lossMark) differs(s *fsm.State) bool { return x != lossMark{s, s.Losses()} }
+
 func (d *Daemon) lossesNow() (x lossMark) {
 	d.meta.raft.View(func(s *fsm.State) { x = lossMark{s, s.Losses()} })
 	return x
@@ -261,7 +263,7 @@ func (d *Daemon) followReplicas() {
 	var nodes uint64
 	later := putOff{}
 	for {
-		changed, began, now := d.meta.raft.Changed(), time.Now(), d.lossesNow()
+		began, now := time.Now(), d.lossesNow()
 		list := d.replicas.list(now != seen)
 		if n := d.nodesNow(); n != nodes {
 			nodes = n
@@ -283,15 +285,18 @@ func (d *Daemon) followReplicas() {
 			return
 		}
 		next := time.NewTimer(later.next(time.Now()))
+		known := nodes
+		changed, stop := d.meta.raft.When(func(s *fsm.State) bool { return now.differs(s) || s.NodeChanges() != known })
 		select {
 		case <-d.ctx.Done():
-			next.Stop()
-			return
 		case <-changed:
 		case <-d.replicas.noted:
 		case <-next.C:
 		}
-		next.Stop()
+		stop()
+		if next.Stop(); d.ctx.Err() != nil {
+			return
+		}
 	}
 }
 

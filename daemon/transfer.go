@@ -44,7 +44,7 @@ type bringings struct {
 	turns  int            // of all
 	change chan struct{}  // closed when a turn is free
 	copies map[object.ID]string
-	came   uint64               // copies, ever
+	came   chan struct{}        // has one where a copy came
 	rates  map[fsm.UUID]float64 // bytes a second from other nodes, a moving mean
 
 	follower *store.Follower // of copies; set before the front door opens
@@ -73,7 +73,7 @@ type bringing struct {
 }
 
 func newBringings() *bringings {
-	return &bringings{all: map[bringKey]*bringing{}, of: map[string]int{}, change: make(chan struct{}),
+	return &bringings{all: map[bringKey]*bringing{}, of: map[string]int{}, change: make(chan struct{}), came: make(chan struct{}, 1),
 		copies: map[object.ID]string{}, rates: map[fsm.UUID]float64{}}
 }
 
@@ -634,7 +634,10 @@ func (d *Daemon) noteCopy(o fsm.Object) {
 	b, id := d.bringing, object.ID(o.ID)
 	b.mu.Lock()
 	b.copies[id] = o.Tenant
-	b.came++
+	select {
+	case b.came <- struct{}{}:
+	default:
+	}
 	b.mu.Unlock()
 	if !b.follower.Add(id) {
 		b.forget(id)
@@ -683,33 +686,25 @@ const leastRest = 10 * time.Millisecond
 // dropUnpublished deletes copies of what is published no longer, and lets go of what this node published itself,
 // whenever the metadata has lost something, or a copy came. It ends with d.ctx.
 func (d *Daemon) dropUnpublished() {
-	var seen lossMark
-	var came uint64
 	for {
-		changed, began, now, copies := d.meta.raft.Changed(), time.Now(), d.lossesNow(), d.bringing.cameNow()
-		if now != seen || copies != came {
-			d.dropUnpublishedOnce()
-		}
-		seen, came = now, copies
+		began, now := time.Now(), d.lossesNow()
+		d.dropUnpublishedOnce()
 		rest := time.NewTimer(max(leastRest, 4*time.Since(began)))
 		select {
 		case <-d.ctx.Done():
 		case <-rest.C:
 		}
 		rest.Stop()
+		changed, stop := d.meta.raft.When(now.differs)
 		select {
 		case <-d.ctx.Done():
-			return
 		case <-changed:
+		case <-d.bringing.came:
+		}
+		if stop(); d.ctx.Err() != nil {
+			return
 		}
 	}
-}
-
-// cameNow counts the copies that ever came.
-func (b *bringings) cameNow() uint64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.came
 }
 
 func (d *Daemon) dropUnpublishedOnce() {

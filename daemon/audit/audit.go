@@ -63,6 +63,8 @@ type Log struct {
 	dir, series string
 	opts        Options
 	queue       chan Event
+	wanted      chan struct{} // has one where the writer is not to rest: somebody reads
+	ended       chan struct{} // closed by Close
 	lost        atomic.Uint64
 	running     sync.WaitGroup
 
@@ -90,7 +92,8 @@ func Open(dir, series string, o Options) (*Log, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	l := &Log{dir: dir, series: series, opts: o, queue: make(chan Event, queued)}
+	l := &Log{dir: dir, series: series, opts: o, queue: make(chan Event, queued),
+		wanted: make(chan struct{}, 1), ended: make(chan struct{})}
 	files, err := l.files()
 	if err != nil {
 		return nil, err
@@ -141,6 +144,7 @@ func (l *Log) Close() error {
 	if !l.closed {
 		l.closed = true
 		close(l.queue)
+		close(l.ended)
 	}
 	l.mu.Unlock()
 	l.running.Wait()
@@ -148,6 +152,24 @@ func (l *Log) Close() error {
 		return nil
 	}
 	return l.file.Close()
+}
+
+// writeRest is how long the writer rests after a batch, unless somebody reads or each line is to be on disk: who adds
+// much wakes it so for many lines at a time.
+const writeRest = 10 * time.Millisecond
+
+// rest is the writer's.
+func (l *Log) rest() {
+	if l.opts.Sync {
+		return
+	}
+	timer := time.NewTimer(writeRest)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-l.wanted:
+	case <-l.ended:
+	}
 }
 
 // write is the writer.
@@ -176,6 +198,7 @@ func (l *Log) write() {
 			l.opts.Fault(err)
 		}
 		l.failing = err != nil
+		l.rest()
 	}
 }
 
@@ -305,6 +328,10 @@ func each(path string, f func(e Event, size int) bool) error {
 // Read gives up to limit events behind the number after that want says yes to, in order, and the number behind which
 // to go on; fewer where their lines are long. more: there may be others.
 func (l *Log) Read(after uint64, limit int, want func(Event) bool) (list []Event, next uint64, more bool, err error) {
+	select {
+	case l.wanted <- struct{}{}:
+	default:
+	}
 	l.mu.Lock()
 	last := l.last
 	l.mu.Unlock()

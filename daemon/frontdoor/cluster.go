@@ -11,13 +11,13 @@ import (
 // publish waits for the cluster, which takes no processor here: it ends its turn first, so that those of many
 // connections come to the log together.
 func (c *connection) publish(cluster Cluster, m wire.BindRequest) (ipc.Payload, error) {
-	c.endTurn()
+	c.handOnTurn()
 	epoch, err := cluster.Publish(c.peer, m.ID, m.Name, m.Replace)
 	return &wire.Number{N: epoch}, err
 }
 
 func (c *connection) unpublish(cluster Cluster, m wire.NameMessage) (ipc.Payload, error) {
-	c.endTurn()
+	c.handOnTurn()
 	return nil, cluster.Unpublish(c.peer.Tenant, m.ID, m.Name)
 }
 

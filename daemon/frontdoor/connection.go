@@ -67,6 +67,8 @@ type connection struct {
 	scrubbed object.ScrubPass // serve's: the pass that this peer has done in steps
 	endTurn  func()           // serve's: ends the turn of the request at hand, which has one
 
+	handOnTurn func() // the same, for who waits at once for something else
+
 	stateMu    sync.Mutex // guards what follows, and store's coming; before the store's
 	session    uint64
 	hasSession bool
@@ -323,7 +325,7 @@ func (c *connection) answerRefused(err error) bool {
 // actInTurn acts on the request at hand; what may take longer than those that the poller serves waits for its turn.
 func (c *connection) actInTurn() error {
 	if row := c.srv.rows[c.frame.Type]; row.atOnce == nil && !row.pages {
-		c.endTurn = c.srv.turns.take(c.peer.Tenant)
+		c.endTurn, c.handOnTurn = c.srv.turns.begin(c.peer.Tenant)
 		defer func() { c.endTurn() }()
 	}
 	return c.act(&c.frame)
@@ -339,7 +341,7 @@ func (c *connection) compute(do func()) {
 // nextTurn is for a request that takes long: it ends the turn, and waits for another one. Only for rows without atOnce.
 func (c *connection) nextTurn() {
 	c.endTurn()
-	c.endTurn = c.srv.turns.take(c.peer.Tenant)
+	c.endTurn, c.handOnTurn = c.srv.turns.begin(c.peer.Tenant)
 }
 
 // flushIfIdle sends what is answered, unless another request is at hand or nobody waits for it: one send answers a

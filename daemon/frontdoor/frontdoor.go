@@ -192,6 +192,7 @@ func listen(opts Options, rows map[wire.Type]row) (*Server, error) {
 	}
 	s.pages.free = 1
 	s.othersWork = s.lingers.OthersWork
+	s.named.first = make(chan struct{}, 1)
 	s.afterRest = func(next func()) { time.AfterFunc(ipc.PaceRest, next) }
 	s.strangers = strangers{from: map[netip.Addr]int{}, all: map[*stranger]struct{}{}}
 	s.orphans = orphans{grace: opts.Grace, of: make(map[int][]*ipc.Process), timer: make(map[*ipc.Process]*time.Timer)}

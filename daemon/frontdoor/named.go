@@ -19,8 +19,9 @@ type publishedName struct{ tenant, name string }
 // namedWaits are the Gets that wait for a name. Its lock is a leaf, which the poller takes: it is held for some names
 // at a time.
 type namedWaits struct {
-	mu  sync.Mutex
-	all map[string]map[string]map[*pendingRequest]struct{} // by tenant and name
+	mu    sync.Mutex
+	all   map[string]map[string]map[*pendingRequest]struct{} // by tenant and name
+	first chan struct{}                                      // has one where somebody waits, and nobody did
 }
 
 func (r *pendingRequest) publishedName() publishedName {
@@ -33,6 +34,12 @@ func (x *namedWaits) add(r *pendingRequest) {
 	x.mu.Lock()
 	if x.all == nil {
 		x.all = make(map[string]map[string]map[*pendingRequest]struct{})
+	}
+	if len(x.all) == 0 {
+		select {
+		case x.first <- struct{}{}:
+		default:
+		}
 	}
 	if x.all[key.tenant] == nil {
 		x.all[key.tenant] = make(map[string]map[*pendingRequest]struct{})
@@ -135,8 +142,8 @@ type nameLook struct {
 	rests time.Time       // when the next one may begin
 }
 
-// followPublished looks whenever the cluster's metadata changed: at some names of each tenant in turn, so that one that
-// waits for many delays its own alone. It ends with Close.
+// followPublished looks whenever the cluster's metadata changed and somebody waits: at some names of each tenant in
+// turn, so that one that waits for many delays its own alone. It ends with Close.
 func (s *Server) followPublished() {
 	defer s.running.Done()
 	looks := make(map[string]*nameLook)
@@ -153,14 +160,20 @@ func (s *Server) followPublished() {
 			return
 		case <-changed:
 			changed = s.changed(looks)
+		case <-s.named.first:
+			changed = s.changed(looks)
 		case <-rested:
 		}
 		timer.Stop()
 	}
 }
 
-// changed has a look at all names begin, and gives what is closed when the metadata changes once more.
+// changed has a look at all names begin, and gives what is closed when the metadata changes once more; nil where nobody
+// waits, whom each change would wake.
 func (s *Server) changed(looks map[string]*nameLook) <-chan struct{} {
+	if len(s.named.tenants()) == 0 {
+		return nil
+	}
 	next := s.opts.Cluster.Changed() // before the first look
 	for _, tenant := range s.named.tenants() {
 		if looks[tenant] == nil {

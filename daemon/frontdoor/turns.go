@@ -54,15 +54,24 @@ func newTurns() *turns {
 	return &turns{free: max(1, runtime.GOMAXPROCS(0)-1), waiting: make(map[string]*list.Element)}
 }
 
-// take waits for a turn of a tenant's. The caller calls over at its end.
+// take waits for a turn of a tenant's. The caller calls over at its end; a second call does nothing.
 func (t *turns) take(tenant string) (over func()) {
+	over, _ = t.begin(tenant)
+	return over
+}
+
+// begin is take; handOn, instead of over, is for who goes to wait for something else at once, and need not give way.
+func (t *turns) begin(tenant string) (over, handOn func()) {
 	pass := t.wait(tenant)
 	patience := time.AfterFunc(turnTime, pass)
-	return func() {
-		patience.Stop()
-		giveWay() // a goroutine that is handed the turn runs before all that were ready earlier
+	gives := true
+	over = sync.OnceFunc(func() {
+		if patience.Stop(); gives {
+			giveWay() // a goroutine that is handed the turn runs before all that were ready earlier
+		}
 		pass()
-	}
+	})
+	return over, func() { gives = false; over() }
 }
 
 // wait is take without the patience of the others: they wait until pass is called.
