@@ -73,8 +73,8 @@ type bringing struct {
 }
 
 func newBringings() *bringings {
-	return &bringings{all: map[bringKey]*bringing{}, of: map[string]int{}, change: make(chan struct{}), came: make(chan struct{}, 1),
-		copies: map[object.ID]string{}, rates: map[fsm.UUID]float64{}}
+	return &bringings{all: map[bringKey]*bringing{}, of: map[string]int{}, change: make(chan struct{}),
+		came: make(chan struct{}, 1), copies: map[object.ID]string{}, rates: map[fsm.UUID]float64{}}
 }
 
 // TransferStatus is one object on its way to this node, in `tendril status`.

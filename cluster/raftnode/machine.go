@@ -55,8 +55,8 @@ func newMachine(d *disk, snapBytes uint64, fail func(error)) *machine {
 // Apply implements raft.FSM. raft hands entries over by ApplyBatch.
 func (m *machine) Apply(log *raft.Log) any { return m.ApplyBatch([]*raft.Log{log})[0] }
 
-// ApplyBatch does committed commands, in order. One that cannot be decoded ends the goroutine and the engine: to skip it
-// would make this node's state differ from the others'. Who has proposed one is told here, and not by raft's future:
+// ApplyBatch does committed commands, in order. One that cannot be decoded ends the goroutine and the engine: to skip
+// it would make this node's state differ from the others'. Who has proposed one is told here, and not by raft's future:
 // nobody else need run in between.
 func (m *machine) ApplyBatch(logs []*raft.Log) []any {
 	results := make([]any, 0, len(logs))

@@ -22,11 +22,11 @@
 // commands are decoded like a stranger's.
 //
 // Goroutines: raft's own (joined by its Shutdown), raft-wal's rotation (ends with its Close), one supervisor (joined by
-// Close), one for each call whose context can end (joined by Close), one for each answer of raft's that is waited for.
-// The last stays where raft ends and forgets to answer (engine.outcome).
+// Close), one for each read whose context can end and each proposal that takes long (joined by Close), one for each
+// answer of raft's that is waited for. The last stays where raft ends and forgets to answer (engine.outcome).
 //
-// Lock order: Node.mu before machine.mu; neither is held while raft is called. engine.marking is held while a command
-// is proposed.
+// Lock order: Node.mu before machine.mu; neither is held while raft is called. proposals.mu is a leaf. engine.marking is
+// held while a command is proposed.
 package raftnode
 
 import (
@@ -515,8 +515,8 @@ func (n *Node) Changed() <-chan struct{} {
 }
 
 // When gives a channel that is closed once holds says yes, perhaps at once, or View shows a state of another log or
-// snapshot. Where it says no nobody is woken. holds is called with each new state: it must be quick, must not block, and
-// reads nothing that others alter. stop ends the wait, and must be called.
+// snapshot. Where it says no nobody is woken. holds is called with each new state: it must be quick, must not block,
+// and reads nothing that others alter. stop ends the wait, and must be called.
 func (n *Node) When(holds func(*fsm.State) bool) (there <-chan struct{}, stop func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -191,3 +191,28 @@ func TestWhatIsPublishedIsOnDisk(t *testing.T) {
 	cluster.publish("published", id)
 	p.mustGet(id)
 }
+
+// TestNobodyWaitsForANamePublished: while nobody waits, a change of the metadata wakes nobody.
+func TestNobodyWaitsForANamePublished(t *testing.T) {
+	cluster := newPublishingCluster()
+	s := &Server{opts: Options{Cluster: cluster}}
+	s.named.first = make(chan struct{}, 1)
+	looks := map[string]*nameLook{}
+	if s.changed(looks) != nil {
+		t.Fatal("the metadata's changes are waited for though nobody waits for a name")
+	}
+	r := &pendingRequest{c: &connection{srv: s, peer: Peer{Tenant: "t"}}, wanted: []store.Wanted{{Name: "n"}}}
+	s.named.add(r)
+	select {
+	case <-s.named.first:
+	default:
+		t.Fatal("the first who waits was not told of")
+	}
+	if s.changed(looks) == nil || !looks["t"].due {
+		t.Fatal("nobody looks at the name")
+	}
+	s.named.remove(r)
+	if s.changed(looks) != nil {
+		t.Fatal("the metadata's changes are waited for though nobody waits any longer")
+	}
+}
