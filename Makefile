@@ -21,7 +21,8 @@ export CGO_CFLAGS ?= -O2 -g -DCL_TARGET_OPENCL_VERSION=300
 
 # Packages whose code runs concurrently. Their tests run once, under the race detector, with -short.
 RACE := ./store/... ./ipc/... ./client/... ./cluster/... ./daemon/... ./forwarding/conn/... ./forwarding/keeper/... \
-  ./forwarding/link/... ./forwarding/session/... ./forwarding/span/... ./forwarding/worker/engine/... ./forwarding/worker/peer/...
+  ./forwarding/link/... ./forwarding/session/... ./forwarding/span/... ./forwarding/worker/engine/... ./forwarding/worker/journal/... \
+  ./forwarding/worker/peer/...
 # Their tests that run without it too, and where these are: those that -short makes shorter, and those that measure what
 # the detector changes. A test of tools/archtest compares both lists with the tests.
 UNRACED := TestACommandIsOneAllocation|TestBothSidesAtOnce|TestCopyNowAllocatesNothing|TestDaemonKilledAtRandom|\

@@ -138,6 +138,7 @@ func (e *Engine) Finish(queue, request uint64) error {
 // finish waits for what the driver has of q.
 func (e *Engine) finish(q *queue, request uint64) {
 	q.bursts.finish()
+	q.log.Counted()
 	w := &wait{request: request, queue: q}
 	if ev := e.last(q); ev != nil {
 		e.attach(w, ev, false)

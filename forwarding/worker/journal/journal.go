@@ -4,16 +4,18 @@
 // It is read by a thread that never calls the driver, while other threads may hang in one: so nothing here is guarded
 // by a lock that is held through such a call.
 //
-// Nobody pays for a view that nobody looks at: a command costs a few stores of words, without a lock, a name or a look
-// at the clock. Commands are counted always. How long they took, and which ended last, is kept from the first look on
-// and for a minute after the last (see keptFor).
+// Nobody pays for a view that nobody looks at: a command costs one atomic store, of a word that has all that a look
+// needs of it, without a lock, a name or a look at the clock. An atomic store takes as long as all the rest: so what
+// else there is to know is derived from these words, or stored when it changes. Commands are counted always; up to
+// mostRun of the last may be missing until an end or a finish. How long they took, and which ended last, is kept from
+// the first look on and for a minute after the last (see keptFor).
 //
 // Times come from a clock that is set now and then (Tick): by the session's reader, by whoever gives the driver what
 // was held, and, once somebody has looked, when the driver has said what has ended. Bounded: each queue notes so many
 // commands that have not ended, and counts the rest.
 //
-// Trust: kernels' names are the program's. Calls of Queue's methods other than Drop must not overlap, for all queues of
-// a journal: the engine's lock sees to that. Locks: Journal.mu is a leaf. No goroutines.
+// Trust: kernels' names are the program's. Calls of Queue's methods must not overlap, for all queues of a journal: the
+// engine's lock sees to that. Locks: Journal.mu is a leaf. No goroutines.
 package journal
 
 import (
@@ -30,6 +32,7 @@ const (
 	mostRing   = 1024 // its ring grows to this where so many commands have not ended
 	mostNames  = 4096 // kernels that are told apart
 	mostTypes  = 256  // of commands
+	mostRun    = 64   // commands of a kind that are counted together
 	nameBytes  = 96   // of a kernel's name
 	mostFlying = 64   // commands in flight that Look gives
 	mostLast   = 32   // ended ones
@@ -55,24 +58,21 @@ type Kernel struct {
 
 // sum is how many commands of a label there were, and how long they took.
 type sum struct {
-	taken  word // of them, some have not ended
-	failed word
+	taken  atomic.Uint64 // of them, some have not ended
+	failed atomic.Uint64
 
 	// guarded by Journal.mu
 	timed uint64 // how many ended while times were kept
 	took  int64  // ns, of those
 }
 
-func (s *sum) take() { s.taken.set(s.taken.get() + 1) }
-
-func (s *sum) fail() { s.failed.set(s.failed.get() + 1) }
-
 // Journal is one session's. Make it with New.
 type Journal struct {
 	origin time.Time
 	clock  atomic.Int64 // ns since origin
 	until  atomic.Int64 // times are kept until then
-	doing  word
+	doing  atomic.Uint64
+	giver  atomic.Uint64  // number of the queue whose Begin was last
 	types  [mostTypes]sum // of commands without a kernel; 0: of those that were not noted
 
 	mu      sync.Mutex // guards the rest; leaf
@@ -82,6 +82,9 @@ type Journal struct {
 	kernels []*Kernel       // by number - 1
 	calls   map[uint64]call // of the driver, under way
 	last    uint64          // number of the last call
+
+	did  uint32 // what doing says; the reader's
+	gave uint64 // what giver says; who calls Queue's methods has it
 }
 
 // call is one call of the driver.
@@ -109,7 +112,12 @@ const (
 )
 
 // Doing notes what the reader does from now on: a record of a type, Sleeping or Polling. The reader alone calls it.
-func (j *Journal) Doing(what uint32) { j.doing.set(uint64(what)) }
+func (j *Journal) Doing(what uint32) {
+	if what != j.did {
+		j.did = what
+		j.doing.Store(uint64(what))
+	}
+}
 
 // Call notes a call of the driver that may take long. The caller calls the function that comes back at its end.
 func (j *Journal) Call(what string) (done func()) {
@@ -146,7 +154,7 @@ func (j *Journal) Kernel(name string) *Kernel {
 func (j *Journal) Queue(id uint64, device uint32, inOrder bool) *Queue {
 	q := &Queue{j: j, id: id, device: device, order: inOrder}
 	q.ring.Store(new([]entry))
-	q.first.set(1)
+	q.setFirst(1)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.queues[id] = q
@@ -161,7 +169,7 @@ func (j *Journal) sumOf(l Label) *sum {
 	return &j.types[l.Type%mostTypes]
 }
 
-// labelOf is what a what says. mu is held.
+// labelOf is what a what says of its command. mu is held.
 func (j *Journal) labelOf(x what) Label {
 	l := Label{Type: x.kind()}
 	if n := x.kernel(); n > 0 {

@@ -3,6 +3,8 @@ package journal
 import (
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -49,11 +51,22 @@ func TestQueueInOrder(t *testing.T) {
 	}
 	q := j.Queue(7, 1, true)
 	launch, copying := Label{clwire.TypeNDRange, blur}, Label{Type: clwire.TypeCopy}
+	j.Doing(uint32(clwire.TypeNDRange))
 	first := q.Begin(launch)
 	want(t, "in the call", flying(j), "giving NDRange blur")
 	q.Given()
+	j.Doing(uint32(clwire.TypeCopy))
+	want(t, "at the next record", flying(j), "running NDRange blur")
 	second := q.Begin(copying)
+	want(t, "in the next call", flying(j), "running NDRange blur, giving Copy")
 	q.Given()
+	other := j.Queue(8, 1, true)
+	n := other.Begin(copying)
+	want(t, "in another queue's", flying(j), "running NDRange blur, submitted Copy, giving Copy")
+	other.Given()
+	other.End(n, false, 0)
+	other.Drop()
+	j.Doing(Polling)
 	held := q.Take(launch)
 	j.Tick(time.Now().Add(time.Second)) // so that what is held last is the youngest
 	want(t, "given and held", flying(j), "running NDRange blur, submitted Copy, queued NDRange blur")
@@ -65,7 +78,7 @@ func TestQueueInOrder(t *testing.T) {
 	q.End(first, false, 0) // it is known
 	q.End(held, false, -5)
 	want(t, "all ended", flying(j), "")
-	want(t, "sums", sums(j), "map[Copy :1/0 NDRange blur:2/1]")
+	want(t, "sums", sums(j), "map[Copy :2/0 NDRange blur:2/1]")
 	last := j.Look(nothing).Last
 	if len(last) != 3 || last[0].Status != -5 || last[0].Queue != 7 || last[0].Device != 1 {
 		t.Errorf("ended last: %+v", last)
@@ -74,7 +87,7 @@ func TestQueueInOrder(t *testing.T) {
 	q.Given()
 	q.Fail(refused, -30)
 	q.Drop()
-	want(t, "the sums of a queue that is gone", sums(j), "map[Copy :2/1 NDRange blur:2/1]")
+	want(t, "the sums of a queue that is gone", sums(j), "map[Copy :3/1 NDRange blur:2/1]")
 }
 
 // TestQueueOutOfOrder: each ends by itself, and a marker behind all of them ends what the driver had.
@@ -178,6 +191,7 @@ func TestTimesAreKeptForWhoLooks(t *testing.T) {
 		q.Done(fill)
 		running := q.Begin(fill)
 		q.Given()
+		q.Counted()
 		j.origin = j.origin.Add(-time.Hour)
 		want(t, "before the first look", sum(), "3 ended, 1 failed, 0 timed, 0 last")
 		q.Look()
@@ -218,18 +232,98 @@ func TestDisorder(t *testing.T) {
 	}
 }
 
-// TestNumbers: a command's number is told from 32 bits of it.
-func TestNumbers(t *testing.T) {
-	for _, n := range []uint64{1, 1<<32 - 1, 1 << 32, 1<<32 + 5} {
-		for _, taken := range []uint64{n, n + 1, n + mostRing} {
-			x := whatOf(n, Label{clwire.TypeBulkLength, &Kernel{number: mostNames}}, late)
-			if x.number(taken) != n || x.kind() != clwire.TypeBulkLength || x.kernel() != mostNames ||
-				x.state() != late {
-				t.Errorf("%d of %d: %d, type %v, kernel %d, state %d", n, taken, x.number(taken), x.kind(), x.kernel(),
-					x.state())
+// TestWords: an entry tells a command's number, however many came before, its label, its state and its age.
+func TestWords(t *testing.T) {
+	const first = 5 * time.Hour
+	var e entry
+	for _, n := range []uint64{1, 1<<lowBits - 1, 1 << lowBits, 1<<32 + 5, 1<<40 - 1} {
+		for _, taken := range []time.Duration{0, first, 36 * time.Hour, 40 * time.Hour, 1000 * time.Hour} {
+			e.put(n, whatOf(n, Label{mostTypes - 1, &Kernel{number: mostNames}}, late, int64(taken)), int64(taken))
+			x, number := e.read()
+			if number != n || x.kind() != mostTypes-1 || x.kernel() != mostNames || x.state() != late {
+				t.Errorf("%d: %d, type %v, kernel %d, state %d", n, number, x.kind(), x.kernel(), x.state())
+			}
+			for _, age := range []time.Duration{-time.Minute, 0, time.Millisecond, 30 * time.Hour} {
+				if got := time.Duration(x.age(int64(taken + age))); taken+age >= 0 && got != max(age, 0) {
+					t.Errorf("taken at %v, %v ago: %v", taken, age, got)
+				}
+			}
+			e.to(ended)
+			if y, number := e.read(); y.state() != ended || number != n {
+				t.Errorf("%d has ended: %d, state %d", n, number, y.state())
 			}
 		}
 	}
+	for _, m := range []clwire.Type{clwire.TypeNDRange, clwire.TypeBulkLength} {
+		if m >= mostTypes {
+			t.Errorf("type %v is %d", m, m)
+		}
+	}
+}
+
+// TestLookWhileOthersGoOn: who looks sees commands that were there, whatever the writer does meanwhile.
+func TestLookWhileOthersGoOn(t *testing.T) {
+	j := New()
+	ordered, disordered, k := j.Queue(1, 0, true), j.Queue(2, 0, false), j.Kernel("k")
+	var over atomic.Bool
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		defer over.Store(true)
+		held := disordered.Take(Label{Type: clwire.TypeHost})
+		for i := range 3 << lowBits { // until an entry's number needs its high bits
+			j.Doing(uint32(clwire.TypeNDRange))
+			n, m := ordered.Begin(Label{clwire.TypeNDRange, k}), disordered.Begin(Label{clwire.TypeNDRange, k})
+			ordered.Given()
+			disordered.Given()
+			disordered.End(m, false, 0)
+			if i%7 == 6 {
+				j.Tick(time.Now())
+				ordered.End(n, false, 0)
+			}
+		}
+		disordered.Give(held)
+		disordered.Given()
+		disordered.End(held, false, 0)
+		j.Doing(Polling)
+	})
+	for !over.Load() {
+		told := j.Look(nothing)
+		j.until.Store(0) // times would be kept, and slow the writer down
+		if len(told.Flying) > 10 || told.More > 0 {
+			t.Errorf("%d in flight and %d", len(told.Flying), told.More)
+		}
+		for _, x := range told.Flying {
+			if is := x.Kind + " " + x.Kernel; is != "NDRange k" && (is != "Host " || x.Queue != 2) || x.Seconds > 60 {
+				t.Errorf("in flight: %+v", x)
+			}
+		}
+	}
+	writer.Wait()
+	ordered.End(ordered.taken, false, 0)
+	if told := j.Look(nothing); len(told.Flying) != 0 || told.More != 0 || len(told.Calls) != 0 {
+		t.Errorf("after the end: %+v", told)
+	}
+	total := uint64(0)
+	for _, s := range j.Look(nothing).Sums {
+		total += s.Count
+	}
+	if total != 6<<lowBits+1 {
+		t.Errorf("%d commands in the sums", total)
+	}
+}
+
+// TestEveryRunIsCounted: commands are counted before they end, but for the last ones.
+func TestEveryRunIsCounted(t *testing.T) {
+	j := New()
+	q := j.Queue(1, 0, true)
+	for range 5*mostRun + 1 {
+		q.Done(Label{Type: clwire.TypeFill})
+	}
+	want(t, "of one kind", sums(j), fmt.Sprintf("map[Fill :%d/0]", 5*mostRun))
+	q.Done(Label{Type: clwire.TypeCopy})
+	want(t, "and one of another", sums(j), fmt.Sprintf("map[Fill :%d/0]", 5*mostRun+1))
+	q.Counted()
+	want(t, "behind a finish", sums(j), fmt.Sprintf("map[Copy :1/0 Fill :%d/0]", 5*mostRun+1))
 }
 
 // BenchmarkCommand is what a command costs that nobody looks at, or somebody: noted, and its end seen with that of a
@@ -259,6 +353,7 @@ func TestCalls(t *testing.T) {
 	j := New()
 	q := j.Queue(1, 0, true)
 	done := j.Call("clBuildProgram")
+	j.Doing(uint32(clwire.TypeNDRange))
 	q.Begin(Label{clwire.TypeNDRange, j.Kernel("blur")})
 	if calls := j.Look(nothing).Calls; len(calls) != 0 {
 		t.Errorf("calls that have only begun: %+v", calls)

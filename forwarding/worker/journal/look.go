@@ -63,43 +63,58 @@ type look struct {
 
 // sighted is a command in flight.
 type sighted struct {
-	number       uint64
-	label        Label
-	state, taken uint64
+	number uint64
+	what   what
 }
 
 // counts are what each sum has taken. j.mu is held.
 func (l *look) counts() map[*sum]uint64 {
 	counts := map[*sum]uint64{}
 	for _, k := range l.j.kernels {
-		counts[&k.sum] = k.sum.taken.get()
+		counts[&k.sum] = k.sum.taken.Load()
 	}
 	for i := range l.j.types {
-		counts[&l.j.types[i]] = l.j.types[i].taken.get()
+		counts[&l.j.types[i]] = l.j.types[i].taken.Load()
 	}
 	return counts
 }
 
 // sighted lists a queue's commands in flight, the oldest first, and says how many others are not noted. j.mu is held.
 func (l *look) sighted(q *Queue) (all []sighted, more uint64) {
-	first, taken, ring := q.first.get(), q.taken.get(), *q.ring.Load()
-	noted := uint64(0)
+	first, ring := q.first.Load(), *q.ring.Load()
+	taken, noted := q.missing.Load(), uint64(0)
 	for i := range ring {
-		e := &ring[i]
-		x := what(e.what.get())
-		at := e.taken.get()
-		if n := x.number(taken); x != 0 && n >= first && n <= taken {
-			noted++
-			if x.state() != ended && what(e.what.get()) == x { // else it goes on this moment
-				all = append(all, sighted{n, l.j.labelOf(x), x.state(), at})
-			}
+		x, n := ring[i].read()
+		if x == 0 || n < first {
+			continue
+		}
+		taken = max(taken, n)
+		noted++
+		if x.state() != ended {
+			all = append(all, sighted{n, x})
 		}
 	}
-	if over := taken + 1 - first; q.order && over > noted { // of so many no more were noted
-		more = over - noted
+	if q.order && taken+1 > first+noted { // of so many no more were noted
+		more = taken + 1 - first - noted
 	}
 	slices.SortFunc(all, func(a, b sighted) int { return cmp.Compare(a.number, b.number) })
 	return all, more
+}
+
+// giving is the command that the driver is being given: one that was held, or what the reader has just taken, if its
+// record is what the reader is still at. number 0: none. since: for how long, in ns.
+func (l *look) giving(q *Queue, all []sighted) (number uint64, since int64) {
+	if n := q.calling.Load(); n != 0 {
+		return n, l.now - q.since.Load()
+	}
+	if len(all) == 0 || l.j.giver.Load() != q.id {
+		return 0, 0
+	}
+	x := all[len(all)-1]
+	if x.what.state() != given || uint64(x.what.kind()) != l.j.doing.Load() || q.missing.Load() > x.number {
+		return 0, 0
+	}
+	return x.number, x.what.age(l.now)
 }
 
 // queue adds a queue's commands: mostFlying of the oldest in flight, mostLast of the newest that ended. j.mu is held.
@@ -107,17 +122,18 @@ func (l *look) queue(q *Queue, running func(queue, number uint64) bool) {
 	all, more := l.sighted(q)
 	l.told.More += more
 	l.flying[&l.j.types[0]] += more
-	calling := q.calling.get()
+	calling, _ := l.giving(q, all)
 	for n, x := range all {
-		l.flying[l.j.sumOf(x.label)]++
+		label, state := l.j.labelOf(x.what), x.what.state()
+		l.flying[l.j.sumOf(label)]++
 		if n >= mostFlying {
 			l.told.More++
 			continue
 		}
-		c := clwire.CommandFlying{Queue: q.id, Device: q.device, Kind: kind(x.label), Kernel: x.label.Kernel.text(),
-			State: clwire.CommandQueued, Seconds: seconds(l.now - int64(x.taken))}
+		c := clwire.CommandFlying{Queue: q.id, Device: q.device, Kind: kind(label), Kernel: label.Kernel.text(),
+			State: clwire.CommandQueued, Seconds: seconds(x.what.age(l.now))}
 		switch {
-		case x.state == queued:
+		case state == queued:
 		case x.number == calling:
 			c.State = clwire.CommandGiving
 		case n == 0 && q.order || running(q.id, x.number):
@@ -141,7 +157,7 @@ func (l *look) sumUp(counts map[*sum]uint64) {
 		s := l.j.sumOf(label)
 		if taken := counts[s]; taken > l.flying[s] {
 			told.Sums = append(told.Sums, clwire.CommandSum{Kind: kind(label), Kernel: label.Kernel.text(),
-				Count: taken - l.flying[s], Failed: s.failed.get(), Timed: s.timed, Seconds: seconds(s.took)})
+				Count: taken - l.flying[s], Failed: s.failed.Load(), Timed: s.timed, Seconds: seconds(s.took)})
 		}
 	}
 	for _, k := range l.j.kernels {
@@ -170,14 +186,19 @@ func (l *look) callsNow() {
 	for _, c := range l.j.calls {
 		told.Calls = append(told.Calls, clwire.DriverCall{What: c.what, Seconds: seconds(l.now - c.since)})
 	}
+	doing := l.j.doing.Load()
 	for _, q := range l.j.queues {
-		n := q.calling.get()
+		all, _ := l.sighted(q)
+		n, since := l.giving(q, all)
 		if n == 0 {
 			continue
 		}
-		x := clwire.DriverCall{What: "enqueue", Queue: q.id, Seconds: seconds(l.now - int64(q.since.get()))}
-		if e := q.at(n); e != nil {
-			label := l.j.labelOf(what(e.what.get()))
+		if q.calling.Load() == 0 {
+			doing = Sleeping // this is it
+		}
+		x := clwire.DriverCall{What: "enqueue", Queue: q.id, Seconds: seconds(since)}
+		if i := slices.IndexFunc(all, func(x sighted) bool { return x.number == n }); i >= 0 {
+			label := l.j.labelOf(all[i].what)
 			x.What += " " + kind(label)
 			if name := label.Kernel.text(); name != "" {
 				x.What += " " + name
@@ -185,7 +206,7 @@ func (l *look) callsNow() {
 		}
 		told.Calls = append(told.Calls, x)
 	}
-	if doing := l.j.doing.get(); doing != Sleeping && doing != Polling {
+	if doing != Sleeping && doing != Polling {
 		told.Calls = append(told.Calls, clwire.DriverCall{What: "record " + clwire.Type(doing).String(),
 			Seconds: seconds(l.now - l.j.clock.Load())})
 	}
