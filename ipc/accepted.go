@@ -87,8 +87,10 @@ func (l *Lingers) part(c *company) {
 	}
 }
 
-// crowd says that several connections of a company are busy.
-func (l *Lingers) crowd(c *company) { c.crowded.Store(int64(time.Since(l.began) + crowdedFor)) }
+// crowd says that several connections of a company are busy now.
+func (l *Lingers) crowd(c *company, now time.Time) {
+	c.crowded.Store(int64(now.Sub(l.began) + crowdedFor))
+}
 
 // isCrowded takes nil for somebody who has no company.
 func (l *Lingers) isCrowded(c *company) bool {

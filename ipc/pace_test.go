@@ -47,7 +47,7 @@ func TestOthersWork(t *testing.T) {
 	if l.OthersWork("yours") {
 		t.Error("nobody lingers, and somebody works")
 	}
-	if l.crowd(mine); !l.OthersWork("yours") || l.OthersWork("mine") {
+	if l.crowd(mine, time.Now()); !l.OthersWork("yours") || l.OthersWork("mine") {
 		t.Error("several of my connections are busy: you do not hear of it, or I do")
 	}
 }
@@ -78,7 +78,7 @@ func TestWhoConnectsWithoutEndWaits(t *testing.T) {
 	const rests = 5
 	var worked time.Duration
 	ended, rested, over := time.Now(), 0, make(chan struct{})
-	err = p.Listen(fd, l, func() Turn { // somebody waits without end: it is never accepted
+	err = p.Listen(fd, l, func(time.Time) Turn { // somebody waits without end: it is never accepted
 		began := time.Now()
 		if worked >= 2*paceWork {
 			t.Error("it went on without a rest")

@@ -37,6 +37,7 @@ type Poller struct {
 	ready shareHeap     // those with connections to be served, the one that had least first
 	clock time.Duration // what the one served last had had by then
 	payer *share        // that of the last Charge
+	slice time.Duration // how long it serves between two looks, as of the last one that found something
 	other time.Time     // when a connection of another one had its last turn
 }
 
@@ -44,7 +45,7 @@ type Poller struct {
 type served struct {
 	fd    int
 	a     *Accepted // nil: it listens
-	step  func() Turn
+	step  func(began time.Time) Turn
 	left  func() (over bool) // called when the poller has let go of it
 	share *share
 	next  *served // behind it in share's queue
@@ -91,6 +92,7 @@ const (
 	pollerSpin  = 50 * time.Microsecond  // how long the poller looks for the next request before it sleeps
 	pollerBatch = 512                    // connections that one look finds
 	pollerSlice = 10 * time.Microsecond  // how long the poller serves between two looks
+	pollerAlone = 100 * time.Microsecond // the same where all connections are of one tenant
 	pollerMost  = 100 * time.Microsecond // what a turn counts at most: one that took longer did not have the processor
 	failureRest = 50 * time.Millisecond
 	// aloneFor is how many requests of one connection, and none of another of its tenant, make it worth a thread of its
@@ -138,11 +140,11 @@ func (p *Poller) Close() {
 }
 
 // Serve leaves the connection of a tenant to the poller, whose goroutine calls step each time that there is something
-// to receive, until that gives Leave, or the poller thinks that the connection had better linger. Then it calls left,
-// once: that has a goroutine go on, or closes the connection there and then, and says whether it did. A turn is to be
-// short, some µs, and so is left. false: the poller has been closed, or there is no memory for it, and the connection
-// stays the caller's. No Receive may be under way meanwhile.
-func (p *Poller) Serve(a *Accepted, tenant string, step func() Turn, left func() (over bool)) bool {
+// to receive, with when that turn began, until that gives Leave, or the poller thinks that the connection had better
+// linger. Then it calls left, once: that has a goroutine go on, or closes the connection there and then, and says
+// whether it did. A turn is to be short, some µs, and so is left. false: the poller has been closed, or there is no
+// memory for it, and the connection stays the caller's. No Receive may be under way meanwhile.
+func (p *Poller) Serve(a *Accepted, tenant string, step func(began time.Time) Turn, left func() (over bool)) bool {
 	a.stopLingering()
 	a.leavePark()
 	if a.company == nil {
@@ -154,7 +156,7 @@ func (p *Poller) Serve(a *Accepted, tenant string, step func() Turn, left func()
 // Listen has the poller call step whenever somebody waits at a socket that listens, until that gives Leave or the
 // poller is closed. A tenant's time for that is noted with Charge. While others are at work, those who linger too, it
 // rests now and then (Pace).
-func (p *Poller) Listen(fd int, lingers *Lingers, step func() Turn) error {
+func (p *Poller) Listen(fd int, lingers *Lingers, step func(began time.Time) Turn) error {
 	s := &served{fd: fd, step: step, left: func() bool { return true }, paced: &paced{lingers: lingers}}
 	if !p.add(s, "") {
 		return fmt.Errorf("%w: epoll takes no socket that listens", object.ErrFull)
@@ -252,22 +254,26 @@ func (p *Poller) run() {
 	defer close(p.ended)
 	defer p.dropAll()
 	events := make([]unix.EpollEvent, pollerBatch)
+	now := time.Now()
 	for {
 		n := 0
 		if len(p.ready) == 0 {
 			n = p.wait(events)
+			now = later(now)
 		} else {
 			n = pollNow(p.epoll, events)
 		}
 		if !p.note(events[:n]) {
 			return
 		}
-		began := time.Now()
-		for now := began; len(p.ready) > 0 && now.Sub(began) < pollerSlice; {
+		for began := now; len(p.ready) > 0 && now.Sub(began) < p.slice; {
 			now = p.turn(now)
 		}
 	}
 }
+
+// later is time.Now for who has an earlier time: it reads one clock instead of two.
+func later(t time.Time) time.Time { return t.Add(time.Since(t)) }
 
 // note lets those that have something wait for their turn; false where the poller was closed.
 func (p *Poller) note(events []unix.EpollEvent) bool {
@@ -286,6 +292,10 @@ func (p *Poller) note(events []unix.EpollEvent) bool {
 			p.ready.want(s, p.clock)
 		}
 	}
+	p.slice = pollerSlice
+	if _, listens := p.shares[""]; len(p.shares) == 1 || listens && len(p.shares) == 2 {
+		p.slice = pollerAlone // a look costs a tenth of a turn, and nobody else waits
+	}
 	return !p.closed
 }
 
@@ -294,9 +304,9 @@ func (p *Poller) turn(began time.Time) time.Time {
 	share := p.ready[0]
 	p.clock = share.had
 	s := share.take()
-	share.notice(s)
+	share.notice(s, began)
 	p.lend(s)
-	turn := s.step()
+	turn := s.step(began)
 	if turn == Served && s.shut { // the end comes with the next receive
 		turn = More
 	}
@@ -317,7 +327,7 @@ func (p *Poller) turn(began time.Time) time.Time {
 			p.spare = b
 		}
 	}
-	ended := time.Now()
+	ended := later(began)
 	if s.a != nil && share != p.payer {
 		p.other = ended
 	}

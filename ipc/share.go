@@ -39,15 +39,15 @@ func (x *share) take() *served {
 	return s
 }
 
-// notice sees whether several of the tenant's connections are busy: s gets a turn.
-func (x *share) notice(s *served) {
+// notice sees whether several of the tenant's connections are busy: s gets a turn now.
+func (x *share) notice(s *served, now time.Time) {
 	switch {
 	case s.a == nil:
 	case s != x.latest:
 		x.latest, x.row = s, 0
-		s.a.lingers.crowd(s.a.company)
+		s.a.lingers.crowd(s.a.company, now)
 	case s.a.company.lingering.Load() > 0:
-		s.a.lingers.crowd(s.a.company)
+		s.a.lingers.crowd(s.a.company, now)
 	}
 	x.row++
 }

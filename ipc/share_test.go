@@ -77,7 +77,7 @@ func TestWhoLeavesTheBusyPollerGoesOn(t *testing.T) {
 	busyPeer, busy := pair(t)
 	peer, one := pair(t)
 	var turns, left atomic.Int64
-	p.Serve(busy, "busy", func() Turn { turns.Add(1); return More }, func() bool { return false })
+	p.Serve(busy, "busy", func(time.Time) Turn { turns.Add(1); return More }, func() bool { return false })
 	if _, err := unix.Write(busyPeer.fd, []byte{1}); err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestWhoLeavesTheBusyPollerGoesOn(t *testing.T) {
 			go func() { goesOn <- turns.Load() }()
 			return false
 		}
-		if !p.Serve(one, "one", func() Turn { left.Store(turns.Load()); return Leave }, goOn) {
+		if !p.Serve(one, "one", func(time.Time) Turn { left.Store(turns.Load()); return Leave }, goOn) {
 			t.Fatal("the poller is closed")
 		}
 		worst = max(worst, <-goesOn-left.Load())
@@ -114,7 +114,7 @@ func talk(t *testing.T, p *Poller, l *Lingers, tenant string) *talker {
 	x := &talker{t: t, served: make(chan struct{}, 1), left: make(chan struct{}, 1)}
 	x.peer, x.one = pair(t)
 	x.one.lingers = l
-	step := func() Turn {
+	step := func(time.Time) Turn {
 		if came, err := x.one.ReceiveNow(); err != nil || !came {
 			return Served
 		}
@@ -154,7 +154,7 @@ func TestOtherTenantsAreNoCrowd(t *testing.T) {
 	for range 2 {
 		peer, busy := pair(t)
 		busy.lingers = l
-		p.Serve(busy, "busy", func() Turn { return More }, func() bool { return true })
+		p.Serve(busy, "busy", func(time.Time) Turn { return More }, func() bool { return true })
 		if _, err := unix.Write(peer.fd, []byte{1}); err != nil {
 			t.Fatal(err)
 		}

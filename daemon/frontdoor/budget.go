@@ -20,7 +20,7 @@ func (c *connection) admit(h ipc.Header, more int) error {
 	if c.store == nil {
 		return fmt.Errorf("%w: %v of %d bytes before Hello", object.ErrProtocol, h.Type, h.Length)
 	}
-	if row, known := c.srv.rows[h.Type]; known && h.Length > row.maxPayload {
+	if row, known := c.srv.row(h.Type); known && h.Length > row.maxPayload {
 		return &breach{h.Request,
 			fmt.Errorf("%w: %v of %d bytes, at most %d", object.ErrProtocol, h.Type, h.Length, row.maxPayload)}
 	}

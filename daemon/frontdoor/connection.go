@@ -324,11 +324,12 @@ func (c *connection) answerRefused(err error) bool {
 
 // actInTurn acts on the request at hand; what may take longer than those that the poller serves waits for its turn.
 func (c *connection) actInTurn() error {
-	if row := c.srv.rows[c.frame.Type]; row.atOnce == nil && !row.pages {
+	if row, _ := c.srv.row(c.frame.Type); row.atOnce == nil && !row.pages {
 		c.endTurn, c.handOnTurn = c.srv.turns.begin(c.peer.Tenant)
 		defer func() { c.endTurn() }()
 	}
-	return c.act(&c.frame)
+	_, err := c.act(&c.frame, time.Now())
+	return err
 }
 
 // compute is the turn of a row that pages: none goes on beside it. It is over before the peer is sent anything.

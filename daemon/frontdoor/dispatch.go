@@ -127,10 +127,31 @@ func whether[M any, P request[M]](is func(*connection, M) bool) func(*connection
 	}
 }
 
-// act does what one frame asks. A returned error ends the connection; a request's own failure is answered instead.
-func (c *connection) act(f *ipc.Frame) error {
-	row, known := c.srv.rows[f.Type]
-	began := time.Now()
+// byNumber gives the rows as Server.row wants them.
+func byNumber(rows map[wire.Type]row) (list []*row) {
+	for kind, row := range rows {
+		for len(list) <= int(kind) {
+			list = append(list, nil)
+		}
+		list[kind] = &row
+	}
+	return list
+}
+
+var noRow row
+
+// row gives a message's row, which is empty where the message is not known.
+func (s *Server) row(kind wire.Type) (_ *row, known bool) {
+	if int(kind) < len(s.rows) && s.rows[kind] != nil {
+		return s.rows[kind], true
+	}
+	return &noRow, false
+}
+
+// act does what one frame asks, and says when it was done; began is when the last one was, or the turn began. A
+// returned error ends the connection; a request's own failure is answered instead.
+func (c *connection) act(f *ipc.Frame, began time.Time) (time.Time, error) {
+	row, known := c.srv.row(f.Type)
 	c.wanted = c.wanted || f.Flags&ipc.FlagLazy == 0
 	err := c.check(f, row, known)
 	fatal := err != nil
@@ -140,26 +161,28 @@ func (c *connection) act(f *ipc.Frame) error {
 	}
 	if err != nil && errors.Is(err, store.ErrWouldWait) { // on the poller; nothing was done
 		c.leftOver = true
-		return nil
+		return began, nil
 	}
-	c.srv.tallies.add(f.Type, known, time.Since(began), err != nil)
+	took := time.Since(began)
+	c.srv.tallies.add(f.Type, known, took, err != nil)
+	now := began.Add(took)
 	switch {
 	case err == nil:
-		return nil
+		return now, nil
 	case fatal:
 		c.srv.broken.Add(1)
-		return &breach{request: f.Request, error: err}
+		return now, &breach{request: f.Request, error: err}
 	}
 	if f.Request != 0 {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.out = errorFrame(c.out, c.version, f.Request, err)
 	}
-	return nil
+	return now, nil
 }
 
 // check keeps the rules whose breach ends the connection.
-func (c *connection) check(f *ipc.Frame, row row, known bool) error {
+func (c *connection) check(f *ipc.Frame, row *row, known bool) error {
 	greeted := c.store != nil
 	f.CloseFDs()
 	switch {
@@ -181,7 +204,7 @@ func (c *connection) check(f *ipc.Frame, row row, known bool) error {
 }
 
 // run calls the handler as its row asks.
-func (c *connection) run(f *ipc.Frame, row row, known bool) error {
+func (c *connection) run(f *ipc.Frame, row *row, known bool) error {
 	switch {
 	case !known && c.peer.Role == pki.Node:
 		return fmt.Errorf("%w: this node does not know %v: its release is older than the node that asks has: install the same "+

@@ -137,15 +137,15 @@ func (o Options) withDefaults() Options {
 
 // Server is a front door. Safe for concurrent use.
 type Server struct {
-	opts      Options           // immutable
-	rows      map[wire.Type]row // immutable: what it answers, and how
-	listener  *listener         // immutable
-	lock      *os.File          // immutable: flocked while the socket is ours
-	lingers   *ipc.Lingers      // immutable
-	poller    *ipc.Poller       // immutable
-	processes *ipc.Processes    // immutable
-	farewells *farewells        // immutable
-	entryBy   time.Time         // immutable: until then requests wait for the entry
+	opts      Options        // immutable
+	rows      []*row         // immutable: what it answers, and how, by message; nil: unknown. See row
+	listener  *listener      // immutable
+	lock      *os.File       // immutable: flocked while the socket is ours
+	lingers   *ipc.Lingers   // immutable
+	poller    *ipc.Poller    // immutable
+	processes *ipc.Processes // immutable
+	farewells *farewells     // immutable
+	entryBy   time.Time      // immutable: until then requests wait for the entry
 
 	running sync.WaitGroup // the connections and what accepts from other machines
 	turns   *turns         // immutable
@@ -185,7 +185,7 @@ func listen(opts Options, rows map[wire.Type]row) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		opts: opts, rows: rows, listener: listener, lock: lock, ended: make(chan struct{}),
+		opts: opts, rows: byNumber(rows), listener: listener, lock: lock, ended: make(chan struct{}),
 		turns: newTurns(), pages: newTurns(),
 		lingers: ipc.NewLingers(opts.Lingers), entryBy: time.Now().Add(entryTimes * opts.EntryTime),
 		conns: make(map[*connection]struct{}), tenants: make(map[string]int), away: make(map[uint64]*awaySession),
@@ -288,8 +288,7 @@ func (s *Server) Close() {
 }
 
 // accept lets the next peer in, on the poller's goroutine.
-func (s *Server) accept() ipc.Turn {
-	began := time.Now()
+func (s *Server) accept(began time.Time) ipc.Turn {
 	s.mu.Lock()
 	if s.closed { // who waits in the socket's queue may be another daemon's
 		s.mu.Unlock()

@@ -56,7 +56,7 @@ const (
 )
 
 // step serves some of what came, on the poller's goroutine, or leaves the connection to its own.
-func (c *connection) step() (turn ipc.Turn) {
+func (c *connection) step(began time.Time) (turn ipc.Turn) {
 	c.fault = nil
 	if !c.mu.TryLock() { // whoever has it may wait for the peer
 		return ipc.Leave
@@ -66,7 +66,7 @@ func (c *connection) step() (turn ipc.Turn) {
 	c.fault = errFault
 	func() {
 		defer c.survive()
-		turn, c.fault = c.serveAtOnce(c.link.(*ipc.Accepted))
+		turn, c.fault = c.serveAtOnce(c.link.(*ipc.Accepted), began)
 	}()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,7 +78,8 @@ func (c *connection) step() (turn ipc.Turn) {
 }
 
 // serveAtOnce acts on whole requests, as many as a turn is for, up to one that may wait, or that ends the connection.
-func (c *connection) serveAtOnce(local *ipc.Accepted) (turn ipc.Turn, err error) {
+// now is when the turn began.
+func (c *connection) serveAtOnce(local *ipc.Accepted, now time.Time) (turn ipc.Turn, err error) {
 	turn = ipc.More // something may have come since the last receive, unless this turn had one
 	if !c.framed {
 		frame, known, err := local.BeginsWithFrame()
@@ -101,9 +102,9 @@ func (c *connection) serveAtOnce(local *ipc.Accepted) (turn ipc.Turn, err error)
 		switch n {
 		case 0:
 		case 1: // most turns are one request
-			began = time.Now()
+			began = now
 		default:
-			if n == turnRequests || time.Since(began) > turnMost {
+			if n == turnRequests || now.Sub(began) > turnMost {
 				return ipc.More, nil
 			}
 		}
@@ -114,7 +115,7 @@ func (c *connection) serveAtOnce(local *ipc.Accepted) (turn ipc.Turn, err error)
 			c.leftOver = true
 			return ipc.Leave, nil
 		}
-		if err := c.act(&c.frame); err != nil {
+		if now, err = c.act(&c.frame, now); err != nil {
 			return ipc.Leave, err
 		}
 		if c.leftOver || !c.allSent() {
@@ -142,8 +143,8 @@ func (c *connection) isAtOnce() bool {
 	if c.store == nil {
 		return true
 	}
-	at := c.srv.rows[c.frame.Type].atOnce
-	return at != nil && at(c, &c.frame)
+	row, _ := c.srv.row(c.frame.Type)
+	return row.atOnce != nil && row.atOnce(c, &c.frame)
 }
 
 // send sends; on the poller it keeps what the peer does not take. mu is held.
