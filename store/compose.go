@@ -41,11 +41,10 @@ func (c *Conn) Compose(spec Spec, members []object.Member) (object.ID, error) {
 		expiryAt: -1,
 	}
 	charge := e.recordBytes(spec.Name, spec.Meta) + membersBytes(members)
-	made, err := s.reserveObject(c.tenant, charge, c.stopped.Load)
-	if err != nil {
+	if err := s.reserveObject(c.tenant, charge, c.isStopped); err != nil {
 		return object.ID{}, err
 	}
-	err = c.join(e, members)
+	err := c.join(e, members)
 	switch {
 	case c.closed:
 		err = errConnClosed
@@ -53,13 +52,13 @@ func (c *Conn) Compose(spec Spec, members []object.Member) (object.ID, error) {
 		err = e.nameFree(spec.Name, false)
 	}
 	if err != nil {
-		made()
+		c.tenant.made()
 		s.uncharge(c.tenant, charge)
 		return object.ID{}, err
 	}
 	e.charge = charge
 	s.insert(e)
-	made() // before mu is let go for the disk
+	c.tenant.made() // before mu is let go for the disk
 	s.adoptMembers(e)
 	c.refer(e)
 	return e.id, c.settleComposite(e, spec)

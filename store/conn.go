@@ -29,6 +29,8 @@ type Conn struct {
 	owner   Owner   // immutable
 	tenant  *tenant // immutable
 	stopped atomic.Bool
+	// isStopped is stopped.Load, made once: a method value a call would be an allocation a call
+	isStopped func() bool // immutable
 	// internal: the store's own, which brings a tenant's objects back from disk, or fills a connection's Puts. It gets
 	// no descriptors; its segments are mapped writable here. keeps: empty ones stay for its next objects.
 	internal, keeps bool // immutable
@@ -85,7 +87,7 @@ func (s *Store) Connect(owner Owner) (*Conn, error) {
 }
 
 func (s *Store) newConn(owner Owner, t *tenant) *Conn {
-	return &Conn{
+	c := &Conn{
 		s:       s,
 		owner:   owner,
 		tenant:  t,
@@ -96,6 +98,8 @@ func (s *Store) newConn(owner Owner, t *tenant) *Conn {
 		seen:    make(map[uint64]*segmentState),
 		written: make(map[uint64]*segmentState),
 	}
+	c.isStopped = c.stopped.Load
+	return c
 }
 
 var (

@@ -28,7 +28,7 @@ import (
 // keep of it then: the kernel does not tell of a driver's memory. Some is kept for its maker's next object, and stays
 // charged (deviceidle.go).
 
-func (c *Conn) asker() Asker { return Asker{c.tenant.name, c.stopped.Load} }
+func (c *Conn) asker() Asker { return Asker{c.tenant.name, c.isStopped} }
 
 // deviceMemory is where an object in the memory of a GPU lies.
 type deviceMemory struct {
@@ -121,11 +121,10 @@ func (c *Conn) createDevice(spec Spec, device object.Device, atOnce bool) (h Dev
 	}
 	s.transfers.Add(1)
 	defer s.transfers.Done()
-	made, err := s.reserveObject(c.tenant, e.charge, c.stopped.Load)
-	if err != nil {
+	if err := s.reserveObject(c.tenant, e.charge, c.isStopped); err != nil {
 		return h, err
 	}
-	defer made()
+	defer c.tenant.made()
 	fd := -1
 	if err = s.allocateDevice(c, e, device); err == nil {
 		if fd, err = e.gpu.give(c); err != nil {
@@ -274,7 +273,7 @@ func (s *Store) reserveTwin(c *Conn, device object.Device, size uint64) (kind ob
 		return kind, bytes, 0, nil
 	}
 	bytes = max((size+twinGranule-1)&^(twinGranule-1), size)
-	if err = s.reserveRoom(c.tenant, bytes, c.stopped.Load); err != nil {
+	if err = s.reserveRoom(c.tenant, bytes, c.isStopped); err != nil {
 		return kind, 0, 0, fmt.Errorf("%w (what lies in the memory of an OpenCL device takes as much of host memory)", err)
 	}
 	return kind, bytes, bytes, nil

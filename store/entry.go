@@ -29,22 +29,30 @@ type entry struct {
 	// is immutable once in the table
 	gpu *deviceMemory
 
+	// What takes a byte stands together: a record of more than 512 bytes costs the garbage collector more.
 	class   object.Class
 	state   object.State
-	name    string // wanted while open, bound once sealed
-	creator *Conn  // nil once sealed or gone
-	sealing bool   // a strict seal is under way without mu
+	sealing bool // a strict seal is under way without mu
 	strict  bool
 	held    bool // the name holds a reference
-	copying int  // copies into it that are under way, while open
-	refs    int  // of all connections, and of retired
-	retired int  // records of the index that are retired and not free
+	shared  bool // several may fill it
+	pinned  bool
+	usable  bool // counted in seg.usable: may go to disk
+	onDisk  bool // its file is there, whole
+	stale   bool // its record on disk wants writing again
+	kept    bool // a copy that stays (KeepCopy)
+	summed  bool // checksums are wanted from the seal on
+
+	name    string // wanted while open, bound once sealed
+	creator *Conn  // nil once sealed or gone
+	refs    int    // of all connections, and of retired
+	copying int32  // copies into it that are under way, while open
+	retired int32  // records of the index that are retired and not free
 	sealed  time.Time
 	bound   time.Time // when it got the name that it has; zero: when it was sealed
 	charge  uint64    // bytes charged for this record
 
-	shared    bool               // several may fill it
-	fillers   map[*Conn]struct{} // who does, besides the creator
+	fillers   map[*Conn]struct{} // of a shared one: who fills it, besides the creator
 	filled    chan struct{}      // closed when the last of them is done
 	fillFault error              // one of them ended in the middle
 
@@ -56,8 +64,6 @@ type entry struct {
 	labels map[string]string // never changed in place
 	grants []string          // who else may read it, in order; never changed in place
 	shadow *entry            // holds the place that e had before its first grant, for references from then
-	pinned bool
-	usable bool // counted in seg.usable: may go to disk
 
 	next, prev *entry // the segment's other objects
 
@@ -68,16 +74,12 @@ type entry struct {
 	expires  time.Time     // zero: never
 	expiryAt int           // place in Store.expiries; −1 = not there
 
-	onDisk bool           // its file is there, whole
-	stale  bool           // its record on disk wants writing again
 	moving chan struct{}  // closed when the restore that is under way has ended
 	done   *atomic.Uint64 // bytes of the transfer under way; nil: none
 	fault  error          // what the disk last answered
 
 	cached *cachedPlace // of a copy that goes when memory is short; nil: it is none
-	kept   bool         // a copy that stays (KeepCopy)
 
-	summed bool   // checksums are wanted from the seal on
 	sums   []byte // sums.go; nil: not known
 	damage error  // its memory is not what it was
 }

@@ -66,19 +66,19 @@ func (s *Store) rank(g *segmentState) {
 // reserveObject is reserveRoom for another object's record; it keeps the tenant's number of objects, those that are
 // being made among them: mu may be let go before they are in the table. Where it succeeds the caller calls made, under
 // the hold of mu in which it calls insert or has given up.
-func (s *Store) reserveObject(t *tenant, n uint64, stop func() bool) (made func(), err error) {
+func (s *Store) reserveObject(t *tenant, n uint64, stop func() bool) error {
 	if limit := s.opts.TenantObjects; limit > 0 && t.entries.Len()+t.making >= limit && !s.dropOneCopy(t) {
-		return nil, fmt.Errorf("%w: %s has %d objects, which is its limit: delete some", object.ErrLimit, t.name, limit)
+		return fmt.Errorf("%w: %s has %d objects, which is its limit: delete some", object.ErrLimit, t.name, limit)
 	}
 	t.making++
-	if err := s.reserveRoom(t, n, stop); err != nil {
-		t.making--
-		return nil, err
+	err := s.reserveRoom(t, n, stop)
+	if err != nil {
+		t.made()
 	}
-	return t.made, nil
+	return err
 }
 
-// made is reserveObject's. mu is held.
+// made ends what reserveObject began. mu is held.
 func (t *tenant) made() { t.making-- }
 
 // reserveRoom is reserve that, where memory is short, first lets go of what nobody holds any more and then sends

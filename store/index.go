@@ -101,7 +101,7 @@ func (s *Store) chargeIndex(c *Conn, n uint64) error {
 	case c.slots() != nil:
 		return fmt.Errorf("%w: this connection has the index already", object.ErrExists)
 	}
-	return s.reserveRoom(c.tenant, n, c.stopped.Load)
+	return s.reserveRoom(c.tenant, n, c.isStopped)
 }
 
 // attachSlots makes slots count, and the tenant's table where there is none. Slots are closed where it fails.
@@ -128,7 +128,7 @@ func (c *Conn) attachSlots(slots *index.Slots) (err error) {
 // beginIndex makes a tenant's table of one level. mu is held, and let go meanwhile.
 func (s *Store) beginIndex(c *Conn) error {
 	n := index.LevelBytes(0)
-	if err := s.reserveRoom(c.tenant, n, c.stopped.Load); err != nil {
+	if err := s.reserveRoom(c.tenant, n, c.isStopped); err != nil {
 		return err
 	}
 	s.unlock()

@@ -223,7 +223,7 @@ func (s *Store) sightOf(e *entry) sight {
 	info := object.Info{
 		ID: e.id, Name: e.name, Kind: s.kind(e), Class: e.class, State: e.state, SizeBytes: e.size,
 		Tenant: e.tenant.name,
-		Refs:   e.refs - e.retired, Segment: ref.Segment, Offset: ref.Offset, Created: e.created.UTC(),
+		Refs:   e.refs - int(e.retired), Segment: ref.Segment, Offset: ref.Offset, Created: e.created.UTC(),
 		CreatorPID: e.creatorPID, Creator: e.creatorName, Strict: e.strict,
 	}
 	if e.gpu != nil {

@@ -135,7 +135,7 @@ func (i *inspection) retired(t *tenant) {
 		}
 	}
 	for e, n := range counts {
-		i.must(e.retired == n, "object %s has %d retired records and counts %d", e.id, n, e.retired)
+		i.must(int(e.retired) == n, "object %s has %d retired records and counts %d", e.id, n, e.retired)
 	}
 }
 

@@ -56,11 +56,10 @@ func (c *Conn) create(spec Spec, atOnce bool) (Handle, error) {
 	case s.objects[e.id] != nil:
 		return Handle{}, errCopyThere(e.id)
 	}
-	made, err := s.reserveObject(c.tenant, e.charge, c.stopped.Load)
-	if err != nil {
+	if err := s.reserveObject(c.tenant, e.charge, c.isStopped); err != nil {
 		return Handle{}, err
 	}
-	defer made()
+	defer c.tenant.made()
 	fd, err := -1, errConnClosed // where mu was let go
 	if !c.closed {
 		fd, err = c.place(e, spec.Own || spec.Shared)
@@ -86,7 +85,7 @@ func (c *Conn) create(spec Spec, atOnce bool) (Handle, error) {
 	e.creator = c
 	c.open[e] = struct{}{}
 	s.openCount++
-	c.refer(e)
+	c.referSince(e, e.created)
 	return Handle{ID: e.id, Ref: e.ref(), Size: e.size, Class: e.class, Meta: e.meta, FD: fd}, nil
 }
 
@@ -243,10 +242,13 @@ func (c *Conn) placeWhole(e *entry, g *segmentState, once bool) (fd int, err err
 }
 
 // refer adds one of c's references. mu is held.
-func (c *Conn) refer(e *entry) {
+func (c *Conn) refer(e *entry) { c.referSince(e, time.Now()) }
+
+// referSince is refer; now is some time ago at most, of what takes no time. mu is held.
+func (c *Conn) referSince(e *entry, now time.Time) {
 	r := c.refs[e.id]
 	if r.count == 0 {
-		r.since = time.Now()
+		r.since = now
 	}
 	c.refs[e.id] = reference{e: e, count: r.count + 1, since: r.since}
 	e.refs++

@@ -56,7 +56,7 @@ func (s *Store) copyPublished(c *Conn, g *segmentState, from *segment.Memory) (*
 	defer to.Close()
 	s.unlock()
 	if err = copyMemory(to, from); err == nil {
-		err = sealStrict(to, c.stopped.Load)
+		err = sealStrict(to, c.isStopped)
 	}
 	s.mu.Lock()
 	if c.written[g.id] != g || c.written[fresh.id] != fresh {

@@ -37,11 +37,10 @@ func (c *Conn) put(spec Spec, replace bool, data []byte, atOnce bool) (Handle, e
 	if err := e.nameFree(spec.Name, replace); err != nil {
 		return Handle{}, err
 	}
-	made, err := s.reserveObject(c.tenant, e.charge, c.stopped.Load)
-	if err != nil {
+	if err := s.reserveObject(c.tenant, e.charge, c.isStopped); err != nil {
 		return Handle{}, err
 	}
-	defer made()
+	defer c.tenant.made()
 	fd, err := c.placePut(e, replace, data)
 	if err != nil {
 		s.detach(e)
@@ -94,7 +93,7 @@ func (c *Conn) admit(e *entry, replace bool) {
 	e.state, e.sealed = object.Sealed, time.Now()
 	e.held = e.class != object.Ephemeral
 	s.insert(e)
-	c.refer(e)
+	c.referSince(e, e.sealed)
 	if e.class == object.TTL {
 		s.schedule(e, e.sealed.Add(e.ttl))
 	}

@@ -92,7 +92,7 @@ func (s *Store) newSegment(c *Conn, bytes uint64) (*segmentState, error) {
 	if err := s.openOne(c); err != nil {
 		return nil, err
 	}
-	if err := s.reserveRoom(c.tenant, n, c.stopped.Load); err != nil {
+	if err := s.reserveRoom(c.tenant, n, c.isStopped); err != nil {
 		s.closeOne(c.tenant)
 		return nil, err
 	}
@@ -151,7 +151,7 @@ func (s *Store) openOne(c *Conn) error {
 		if len(victims) == 0 {
 			return withDisk(why, cannot)
 		}
-		_, cannot = s.evict(victims, s.spill.For(c.tenant.name), c.stopped.Load)
+		_, cannot = s.evict(victims, s.spill.For(c.tenant.name), c.isStopped)
 		if own := (*ownFault)(nil); cannot != nil && !errors.As(cannot, &own) {
 			return withDisk(why, cannot)
 		}
@@ -206,7 +206,7 @@ func (s *Store) retireIdleOf(c *Conn) bool {
 func (s *Store) takeMemory(c *Conn, n uint64) (*segment.Memory, uint64, error) {
 	if n >= s.opts.HugeFromBytes && !c.internal {
 		s.unlock()
-		m, err := segment.CreateHuge(s.opts.System, n, c.stopped.Load)
+		m, err := segment.CreateHuge(s.opts.System, n, c.isStopped)
 		s.mu.Lock()
 		if err == nil {
 			err = s.reserve(c.tenant, m.Bytes()-n)
@@ -223,7 +223,7 @@ func (s *Store) takeMemory(c *Conn, n uint64) (*segment.Memory, uint64, error) {
 	}
 	warm := s.takeWarm(n)
 	s.unlock()
-	m, err := s.buildMemory(warm, n, c.bare, c.stopped.Load)
+	m, err := s.buildMemory(warm, n, c.bare, c.isStopped)
 	return m, n, err
 }
 

@@ -115,15 +115,14 @@ func (c *Conn) PublishSegment(p Publication) (object.ID, error) {
 	if err := e.nameFree(p.Name, p.Replace); err != nil {
 		return object.ID{}, err
 	}
-	made, err := s.reserveObject(c.tenant, e.charge, nil)
-	if err != nil {
+	if err := s.reserveObject(c.tenant, e.charge, nil); err != nil {
 		return object.ID{}, err
 	}
 	memory, err := s.sealPublished(c, g)
 	if err == nil {
 		err = e.nameFree(p.Name, p.Replace) // mu was let go
 	}
-	made() // or given up
+	c.tenant.made() // or given up
 	if err != nil {
 		s.giveUpCopy(memory, g)
 		s.uncharge(c.tenant, e.charge)

@@ -200,7 +200,7 @@ func (c *Conn) newStream(spec StreamSpec) (*stream, error) {
 		limit: object.DefaultStreamFrames,
 		ends:  make(map[*streamEnd]struct{}),
 	}
-	if err := s.reserveRoom(t, st.charge, c.stopped.Load); err != nil {
+	if err := s.reserveRoom(t, st.charge, c.isStopped); err != nil {
 		return nil, err
 	}
 	switch { // mu may have been let go
