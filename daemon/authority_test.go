@@ -18,6 +18,7 @@ import (
 	"tendril/client"
 	"tendril/cluster/fsm"
 	"tendril/cluster/pki"
+	"tendril/daemon/inspect"
 	"tendril/store/object"
 	"tendril/tools/e2e/await"
 )
@@ -146,6 +147,24 @@ func TestAuthorityIsRotated(t *testing.T) {
 	if _, err := client.Login(context.Background(), b.address(), tokens["never seen again"], "late"); !errors.Is(err,
 		object.ErrPermission) {
 		t.Errorf("a token of the old authority: %v", err)
+	}
+	secret, err := pki.ParseToken(tokens["never seen again"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.goodToken(object.ID(secret.ID()), secret.SecretHash()); !errors.Is(err, object.ErrPermission) {
+		t.Errorf("who shows a token of the old authority without looking whose it is: %v", err)
+	}
+	states := map[string]int{}
+	for raw, err := range x.conns[0].EachToken(context.Background()) {
+		var token inspect.Token
+		if err = errors.Join(err, json.Unmarshal(raw, &token)); err != nil {
+			t.Fatal(err)
+		}
+		states[token.State]++
+	}
+	if states["void"] < 3 || states["good"] != 1 {
+		t.Errorf("tokens at the end: %v, want one good one, and those of the old authority void", states)
 	}
 	gone := certificateOfNode(t, old, "gone", x.all[1].meta.node) // whoever has the old key can make that
 	if err := strangerSpeaksRaft(t, a.address(), gone, a.meta.now.Load()); err == nil {

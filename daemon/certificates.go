@@ -21,6 +21,9 @@ import (
 
 // EachCertificate implements frontdoor.Cluster: by serial number.
 func (d *Daemon) EachCertificate(after string, f func(any, string) bool) error {
+	if _, err := parseUUID(after); after != "" && err != nil {
+		return noPlace(after)
+	}
 	var list []fsm.Certificate
 	names := map[fsm.UUID]string{}
 	now := time.Now().UnixNano()
@@ -131,6 +134,7 @@ type succession struct {
 	pki.Succession
 	epoch   uint64
 	there   bool
+	at      int64        // the metadata's time
 	waiting []string     // names of nodes that have not followed
 	clients []string     // names of those that have good certificates, and none of the new authority
 	notes   []fsm.Policy // of nodes that have
@@ -138,13 +142,14 @@ type succession struct {
 
 // successionIn reads it. ours is the authority that the node signs with.
 func successionIn(s *fsm.State, now int64) (x succession, err error) {
+	x.at = s.Now()
 	p, there := s.Policy(authorityPolicy)
 	if !there {
 		return x, nil
 	}
 	x.epoch, x.there = p.Epoch, true
-	if err := json.Unmarshal(p.Value, &x.Succession); err != nil {
-		return x, fmt.Errorf("%w: the cluster's record of its authority: %w", object.ErrProtocol, err)
+	if x.Succession, err = successionOf(s); err != nil {
+		return x, err
 	}
 	mark, err := fingerprintOf(x.Authority)
 	if err != nil {
@@ -221,7 +226,7 @@ func (d *Daemon) successionNow(m *membership) (x succession, err error) {
 	ctx, cancel := context.WithTimeout(m.ctx, proposeTime)
 	defer cancel()
 	var bad error
-	err = m.read(ctx, func(s *fsm.State) { x, bad = successionIn(s, max(s.Now(), d.clock().UnixNano())) })
+	err = m.readAgain(ctx, func(s *fsm.State) { x, bad = successionIn(s, max(s.Now(), d.clock().UnixNano())) })
 	return x, errors.Join(err, bad)
 }
 
@@ -256,6 +261,7 @@ func (d *Daemon) beginRotation(m *membership, x succession) error {
 			return err
 		}
 	}
+	next.Since, next.Void = x.at, x.Void
 	return d.putSuccession(next, x.epoch)
 }
 
@@ -270,7 +276,31 @@ func (d *Daemon) finishRotation(x succession, anyway bool) error {
 			"when it connects, and within 10 minutes where it is connected; tendril certificate revoke ends those that are not "+
 			"needed. To end them now: --anyway", object.ErrBusy, some(x.clients, "has", "have"))
 	}
-	return d.putSuccession(pki.Succession{Authority: x.Authority, Finished: true}, x.epoch)
+	return d.putSuccession(pki.Succession{Authority: x.Authority, Finished: true, Void: x.Since}, x.epoch)
+}
+
+// signsAnew is object.ErrBusy where a rotation is under way that this node has not followed: what it signs now would be
+// taken for the new authority's.
+func (d *Daemon) signsAnew() (err error) {
+	var x pki.Succession
+	d.meta.raft.View(func(s *fsm.State) { x, err = successionOf(s) })
+	if err == nil && len(x.Authority) > 0 && string(x.Authority) != string(d.meta.authority.Certificate().Raw) {
+		err = fmt.Errorf("%w: the cluster's authority is being rotated, and this node follows in a moment: try again",
+			object.ErrBusy)
+	}
+	return err
+}
+
+// successionOf reads the record of the last rotation; zero: there was none.
+func successionOf(s *fsm.State) (x pki.Succession, err error) {
+	p, there := s.Policy(authorityPolicy)
+	if !there {
+		return x, nil
+	}
+	if err := json.Unmarshal(p.Value, &x); err != nil {
+		return x, fmt.Errorf("%w: the cluster's record of its authority: %w", object.ErrProtocol, err)
+	}
+	return x, nil
 }
 
 // some names a few of many, with the verb that goes with them.

@@ -129,7 +129,7 @@ func (d *Daemon) bearer(text string) (v inspect.Viewer, ok bool) {
 	}
 	d.meta.raft.View(func(s *fsm.State) {
 		id := fsm.UUID(secret.ID())
-		check := s.CheckToken(id, secret.SecretHash(), max(s.Now(), time.Now().UnixNano()))
+		check := checkToken(s, id, secret.SecretHash(), max(s.Now(), time.Now().UnixNano()))
 		if t, there := s.Token(id); there && check.Code == 0 && t.Role == fsm.RoleMetrics {
 			v, ok = inspect.Viewer{Scraper: true, Tenant: t.Tenant}, true
 		}

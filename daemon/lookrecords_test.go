@@ -143,6 +143,13 @@ func TestAdministrationOverHTTP(t *testing.T) {
 			t.Errorf("%s: %+v, want %d", query, events, want)
 		}
 	}
+	for _, path := range []string{"/v1/tokens", "/v1/certificates"} {
+		for _, place := range []string{"zz", "0", "0-", "0000000000000000-zz", strings.Repeat("f", 40)} {
+			if status, body, _ := asked(t, d, path+"?after="+place, all); status != http.StatusBadRequest {
+				t.Errorf("%s after %s: %d %s", path, place, status, body)
+			}
+		}
+	}
 	for _, place := range []string{"1", "1.2.3.4", "1.2.-3", "1.2.3x", "a.b.c"} {
 		if status, body, _ := asked(t, d, "/v1/audit?after="+place, all); status != http.StatusBadRequest {
 			t.Errorf("after %s: %d %s", place, status, body)

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -48,6 +49,9 @@ func (d *Daemon) CreateToken(p frontdoor.Peer, m wire.CreateTokenRequest) (text 
 		if err := check(m.Tenant); err != nil {
 			return "", fmt.Errorf("%w: %w", object.ErrInvalid, err)
 		}
+	}
+	if err := d.signsAnew(); err != nil {
+		return "", err
 	}
 	secret, err := d.meta.authority.NewToken()
 	if err != nil {
@@ -112,12 +116,19 @@ func (d *Daemon) sameRelease() (err error) {
 // EachToken implements frontdoor.Cluster: oldest first.
 func (d *Daemon) EachToken(after string, f func(any, string) bool) error {
 	place := func(t fsm.Token) string { return fmt.Sprintf("%016x-%s", uint64(t.Created), t.ID) }
+	if created, id, ok := strings.Cut(after, "-"); after != "" {
+		_, bad := strconv.ParseUint(created, 16, 64)
+		if _, err := parseUUID(id); !ok || len(created) != 16 || bad != nil || err != nil {
+			return noPlace(after)
+		}
+	}
 	var list []fsm.Token
+	var void int64
 	clients := make(map[fsm.UUID][]string)
 	var now int64
 	d.meta.raft.View(func(s *fsm.State) {
 		now = max(s.Now(), time.Now().UnixNano())
-		list = s.Tokens()
+		list, void = s.Tokens(), voidTokens(s)
 		for _, c := range s.Certificates() {
 			if c.Revoked == 0 && c.Expires > now {
 				clients[c.Token] = append(clients[c.Token], c.Subject)
@@ -132,7 +143,7 @@ func (d *Daemon) EachToken(after string, f func(any, string) bool) error {
 		x := inspect.Token{
 			ID: t.ID.String(), Role: pki.Role(t.Role).String(), Tenant: t.Tenant, Created: at(t.Created),
 			Expires: at(t.Expires), Once: t.Once,
-			Uses: t.Uses, Revoked: at(t.Revoked), State: tokenState(t, now), Certificates: len(names),
+			Uses: t.Uses, Revoked: at(t.Revoked), State: tokenState(t, now, void), Certificates: len(names),
 			Clients: slices.Compact(names),
 		}
 		if !f(x, place(t)) {
@@ -142,10 +153,34 @@ func (d *Daemon) EachToken(after string, f func(any, string) bool) error {
 	return nil
 }
 
-func tokenState(t fsm.Token, now int64) string {
+// noPlace refuses what no listing has given as the place of an item.
+func noPlace(after string) error {
+	return fmt.Errorf("%w: after %.60q: want next of the last answer", object.ErrInvalid, after)
+}
+
+// voidTokens is the time of the last token of an authority that has ended; 0: none has.
+func voidTokens(s *fsm.State) int64 {
+	x, _ := successionOf(s) // one that cannot be read is reported by who follows it
+	return x.Void
+}
+
+// checkToken is the state machine's CheckToken, for who shows a token to this cluster's authority.
+func checkToken(s *fsm.State, id fsm.UUID, secretHash [32]byte, at int64) fsm.Result {
+	check := s.CheckToken(id, secretHash, at)
+	if t, _ := s.Token(id); check.Code == 0 && t.Created <= voidTokens(s) {
+		return fsm.Result{Code: object.ErrPermission.Code(), Text: object.ErrPermission.Error() + ": the token is of an " +
+			"authority that the cluster has no more: ask for another"}
+	}
+	return check
+}
+
+// tokenState says what a token is good for: "void" is one of an authority that the cluster has no more.
+func tokenState(t fsm.Token, now, void int64) string {
 	switch {
 	case t.Revoked != 0:
 		return "revoked"
+	case t.Created <= void:
+		return "void"
 	case t.Expires != 0 && now >= t.Expires:
 		return "expired"
 	case t.Once && t.Uses > 0:
@@ -169,9 +204,9 @@ func (d *Daemon) anyoneMayCome() (may bool) {
 		return true
 	}
 	d.meta.raft.View(func(s *fsm.State) {
-		now := max(s.Now(), time.Now().UnixNano())
+		now, void := max(s.Now(), time.Now().UnixNano()), voidTokens(s)
 		for _, t := range s.Tokens() {
-			may = may || t.Role != fsm.RoleMetrics && tokenState(t, now) == "good"
+			may = may || t.Role != fsm.RoleMetrics && tokenState(t, now, void) == "good"
 		}
 		for _, c := range s.Certificates() {
 			may = may || c.Role != fsm.RoleNode && c.Revoked == 0 && c.Expires > now
@@ -221,7 +256,7 @@ func (d *Daemon) goodToken(id object.ID, secretHash [32]byte) (token fsm.Token, 
 	var check fsm.Result
 	look := func(s *fsm.State) {
 		token, _ = s.Token(fsm.UUID(id))
-		check = s.CheckToken(fsm.UUID(id), secretHash, max(s.Now(), time.Now().UnixNano()))
+		check = checkToken(s, fsm.UUID(id), secretHash, max(s.Now(), time.Now().UnixNano()))
 	}
 	m := d.meta.now.Load()
 	m.raft.View(look)

@@ -78,6 +78,10 @@ type Succession struct {
 	Link      []byte `json:"link,omitempty"`
 	Key       []byte `json:"key,omitempty"` // nonce and AES-256-GCM of PKCS #8
 	Finished  bool   `json:"finished,omitempty"`
+
+	// Times of the metadata, Unix ns: tokens that are no later are of an earlier authority.
+	Since int64 `json:"since,omitempty"` // this rotation's
+	Void  int64 `json:"void,omitempty"`  // the last finished one's: they let nobody in
 }
 
 // Succeed makes an authority that is to succeed this one.

@@ -25,8 +25,8 @@
 // Close), one for each read whose context can end and each proposal that takes long (joined by Close), one for each
 // answer of raft's that is waited for. The last stays where raft ends and forgets to answer (engine.outcome).
 //
-// Lock order: Node.mu before machine.mu; neither is held while raft is called. proposals.mu is a leaf. engine.marking is
-// held while a command is proposed.
+// Lock order: Node.mu before machine.mu; neither is held while raft is called. proposals.mu is a leaf. engine.marking
+// is held while a command is proposed.
 package raftnode
 
 import (

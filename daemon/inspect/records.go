@@ -47,7 +47,7 @@ type Token struct {
 	Once         bool      `json:"once"`
 	Uses         uint32    `json:"uses"`
 	Revoked      time.Time `json:"revoked,omitzero"`
-	State        string    `json:"state"`        // good, used, expired, revoked
+	State        string    `json:"state"`        // good, used, expired, revoked, void
 	Certificates int       `json:"certificates"` // good ones that it paid for
 	Clients      []string  `json:"clients"`      // whose they are: the names in them, each once
 }
