@@ -300,3 +300,19 @@ func (r *raftConns) nodes() (list []string) {
 	}
 	return list
 }
+
+// TestRotationFindsTheNextLeader: who asks for a rotation right after the leader has gone gets it from the next one.
+func TestRotationFindsTheNextLeader(t *testing.T) {
+	t.Setenv("TENDRIL_CREDENTIALS", t.TempDir())
+	w := newNetwork(t)
+	x := w.cluster(3)
+	leader := slices.IndexFunc(x.all, func(d *Daemon) bool { return d.meta.now.Load().raft.Leads() })
+	if leader < 0 {
+		t.Fatal("nobody leads")
+	}
+	await.Until(t, "all nodes vote", func() bool { return x.votersAt((leader+1)%3) == 3 })
+	w.cutOff(leader, 3)
+	if s, err := rotate(t, x.conns[(leader+1)%3], false, false); err != nil || !s.Begun {
+		t.Fatalf("%+v, %v", s, err)
+	}
+}

@@ -101,7 +101,7 @@ func (d *Daemon) ChangeTenant(p frontdoor.Peer, m wire.ChangeTenantRequest) (err
 	var usage fsm.Usage
 	ctx, cancel := context.WithTimeout(d.ctx, proposeTime)
 	defer cancel()
-	err = d.meta.now.Load().read(ctx, func(s *fsm.State) {
+	err = d.meta.now.Load().readAgain(ctx, func(s *fsm.State) {
 		t, known = s.Tenant(m.Name)
 		usage = s.UsageOf(m.Name)
 	})

@@ -263,7 +263,7 @@ func (d *Daemon) goodToken(id object.ID, secretHash [32]byte) (token fsm.Token, 
 	if check.Code != 0 && m.others() && !m.raft.Leads() {
 		ctx, cancel := context.WithTimeout(m.ctx, currentTime)
 		defer cancel()
-		if err := m.read(ctx, look); err != nil {
+		if err := m.readAgain(ctx, look); err != nil {
 			d.log.WithError(err).Debug("the cluster cannot be asked for a token: it is judged by what this node knows")
 		}
 	}
@@ -332,7 +332,7 @@ func (d *Daemon) mayRenew(p frontdoor.Peer) error {
 	if m.raft.View(look); !known {
 		ctx, cancel := context.WithTimeout(m.ctx, currentTime)
 		defer cancel()
-		if err := m.read(ctx, look); err != nil {
+		if err := m.readAgain(ctx, look); err != nil {
 			return err
 		}
 	}
