@@ -5,12 +5,12 @@ import (
 	"crypto"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	"tendril/client/internal/front"
 	"tendril/cluster/pki"
 	"tendril/ipc/wire"
 	"tendril/store/object"
@@ -93,18 +93,18 @@ type atNode struct {
 	node   ClusterNode
 }
 
-func (x *atNode) newest(keys *credentials) identity {
+func (x *atNode) newest(keys *front.Credentials) identity {
 	a := *x.access
-	now := keys.ring.Certificate()
-	a.cert, a.key, a.authority = now.Leaf, now.PrivateKey, keys.ring.Trust().Issuer(now.Leaf)
+	now := keys.Ring.Certificate()
+	a.cert, a.key, a.authority = now.Leaf, now.PrivateKey, keys.Ring.Trust().Issuer(now.Leaf)
 	return &atNode{&a, x.node}
 }
 
-// credentials gives what to show there, as openCredentials does for a login.
-func (x *atNode) credentials(ctx context.Context, _ string, renew renewal) (*credentials, error) {
+// credentials gives what to show there, as front.OpenCredentials does for a login.
+func (x *atNode) credentials(ctx context.Context, _ string, renew front.Renewal) (*front.Credentials, error) {
 	a := x.access
 	if a.server != "" {
-		return openCredentials(ctx, a.server, renew)
+		return front.OpenCredentials(ctx, a.server, renew)
 	}
 	var ring *pki.Keyring
 	next := func(ctx context.Context) (*x509.Certificate, crypto.PrivateKey, error) {
@@ -125,44 +125,11 @@ func (x *atNode) credentials(ctx context.Context, _ string, renew renewal) (*cre
 	if err == nil {
 		_ = ring.RenewIfDue(ctx) // what it has may be good; else the other node says so
 	}
-	return &credentials{ring: ring}, err
+	return &front.Credentials{Ring: ring}, err
 }
 
 // tls is what to dial with: only that node will do.
-func (x *atNode) tls(keys *credentials) *tls.Config {
-	v := &pki.Verifier{Trust: keys.ring.Trust(), Now: time.Now}
-	return pki.NodeConfig(keys.ring.Certificate, v, x.node.ID.String(), pki.Protocol)
-}
-
-// Leases lists who has devices for itself alone, and who waits for some, at all nodes of the cluster that answer, as
-// JSON.
-func (c *Conn) Leases(ctx context.Context) (json.RawMessage, error) {
-	var raw json.RawMessage
-	err := c.query(ctx, wire.Leases, nil, &raw)
-	return raw, err
-}
-
-// EndLease ends a lease, and the sessions that use it: by its id or the beginning of that, or NODE/NUMBER for one of a
-// single node. Errors: object.ErrNotFound; object.ErrPermission where it is another tenant's.
-func (c *Conn) EndLease(ctx context.Context, name string) error {
-	return c.simple(ctx, wire.EndLease, &wire.EndLeaseRequest{Name: name})
-}
-
-// AuditQuery says which events are asked for.
-type AuditQuery struct {
-	Since  time.Time
-	Tenant string // "" = all
-	Limit  int    // 0: the daemon's most
-	Cursor string // "" is the beginning; else the answer's
-}
-
-// Audit gives who did what in the cluster, oldest first, as JSON. Errors: object.ErrPermission.
-func (c *Conn) Audit(ctx context.Context, q AuditQuery) (json.RawMessage, error) {
-	m := wire.AuditRequest{Limit: uint32(q.Limit), Tenant: q.Tenant, Cursor: q.Cursor}
-	if q.Since.After(time.Unix(0, 0)) {
-		m.Since = uint64(q.Since.UnixNano())
-	}
-	var raw json.RawMessage
-	err := c.query(ctx, wire.Audit, &m, &raw)
-	return raw, err
+func (x *atNode) tls(keys *front.Credentials) *tls.Config {
+	v := &pki.Verifier{Trust: keys.Ring.Trust(), Now: time.Now}
+	return pki.NodeConfig(keys.Ring.Certificate, v, x.node.ID.String(), pki.Protocol)
 }

@@ -1,5 +1,8 @@
-// Package client is what a Go program links to share objects through its node's daemon, and the session's control
-// connection. Objects are mapped, not copied; a get and a release cost one round trip together.
+// Package client is what a Go program links to share objects through its node's daemon. Objects are mapped, not copied;
+// a get and a release cost one round trip together.
+//
+// Packages beside it are for other jobs: client/login for logging in at other machines, client/admin for running nodes
+// and clusters, client/session for running commands on devices.
 //
 // What may wait, for the daemon's answer, for memory or for an object, takes a context first. Where that ends before
 // the answer is here, the call gives the context's error and says what it waited for; the connection stays as good as
@@ -36,7 +39,6 @@ package client
 import (
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -65,7 +67,7 @@ type Options struct {
 	// NoReconnect leaves a broken connection broken. Otherwise it comes back with the next call: see ErrDisconnected.
 	NoReconnect bool
 	// Silence is how long a server's machine may say nothing before the connection counts as lost (TCP alone; 0: about
-	// half a minute), and after KeepSession its daemon while a call waits (0: as long as it likes).
+	// half a minute), and after session.Keep its daemon while a call waits (0: as long as it likes).
 	Silence time.Duration
 	Spin    time.Duration // how long a call looks for its answer before it sleeps; 0 = not at all (see ipc.Dial)
 
@@ -241,7 +243,7 @@ func (c *Conn) Close() error {
 	}
 	c.closed = true
 	c.mu.Unlock()
-	c.LeaveSession()
+	c.leaveSession()
 	c.flushOut() // releases that wait; an error changes nothing here
 	c.fail(fmt.Errorf("%w: the connection was closed", ErrDisconnected))
 	c.stopTimers()
@@ -305,13 +307,6 @@ func (c *Conn) disconnected(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: the daemon at %s is gone: %w", ErrDisconnected, c.socket, err)
-}
-
-// Status gives the daemon's status as JSON.
-func (c *Conn) Status(ctx context.Context) (json.RawMessage, error) {
-	var raw json.RawMessage
-	err := c.query(ctx, wire.Status, nil, &raw)
-	return raw, err
 }
 
 // notShared reports an error of a call that needs shared memory, where there is none.

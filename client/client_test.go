@@ -17,6 +17,8 @@ import (
 	"go.uber.org/goleak"
 
 	"tendril/client"
+	"tendril/client/admin"
+	"tendril/client/session"
 	"tendril/daemon/frontdoor"
 	"tendril/ipc/wire"
 	"tendril/store"
@@ -211,7 +213,7 @@ func TestErrorsCrossTheWire(t *testing.T) {
 	}
 	_, err = b.Get(ctx, buf.ID(), 0)
 	want(err, object.ErrNotFound)
-	if _, err := a.Status(ctx); err != nil {
+	if _, err := admin.Of(a).Status(ctx); err != nil {
 		t.Errorf("the connection must live on: %v", err)
 	}
 }
@@ -335,7 +337,7 @@ func TestDaemonGoes(t *testing.T) {
 	if err := <-failed; !errors.Is(err, client.ErrDisconnected) {
 		t.Errorf("get under way: %v", err)
 	}
-	if _, err := c.Status(context.Background()); !errors.Is(err, client.ErrDisconnected) {
+	if _, err := admin.Of(c).Status(context.Background()); !errors.Is(err, client.ErrDisconnected) {
 		t.Errorf("later call: %v", err)
 	}
 	if string(o.Bytes()) != "kept" {
@@ -351,18 +353,18 @@ func TestDaemonGoes(t *testing.T) {
 func TestSession(t *testing.T) {
 	n := startNode(t, store.Options{})
 	c := n.dial(t)
-	if _, err := c.AllocSegment(context.Background(), 100, nil); !errors.Is(err, object.ErrInvalid) {
+	if _, err := session.Of(c).AllocSegment(context.Background(), 100, nil); !errors.Is(err, object.ErrInvalid) {
 		t.Errorf("AllocSegment outside a session: %v", err)
 	}
-	session, snapshot, err := c.OpenSession(context.Background(), "v", []byte(`{}`))
-	if err != nil || session != 7 || len(snapshot) < 3<<20 || !json.Valid(snapshot) {
-		t.Fatalf("OpenSession: %d, %d bytes, %v", session, len(snapshot), err)
+	id, snapshot, err := session.Of(c).Open(context.Background(), "v", []byte(`{}`))
+	if err != nil || id != 7 || len(snapshot) < 3<<20 || !json.Valid(snapshot) {
+		t.Fatalf("Open: %d, %d bytes, %v", id, len(snapshot), err)
 	}
-	if _, _, err := c.OpenSession(context.Background(), "v", nil); !errors.Is(err, object.ErrExists) {
+	if _, _, err := session.Of(c).Open(context.Background(), "v", nil); !errors.Is(err, object.ErrExists) {
 		t.Errorf("second session: %v", err)
 	}
 	n.backend.full.Store(2) // for a moment
-	w := must(c.OpenWorker(context.Background(), 0))(t)
+	w := must(session.Of(c).OpenWorker(context.Background(), 0))(t)
 	if w.ID != 3 {
 		t.Errorf("%+v", w)
 	}
@@ -372,32 +374,33 @@ func TestSession(t *testing.T) {
 		t.Errorf("descriptors in the wrong order? %v", err)
 	}
 	w.Socket.Close()
-	if alive, text, err := c.WorkerFate(context.Background(), 3); alive || text != "killed by SIGSEGV" || err != nil {
+	alive, text, err := session.Of(c).WorkerFate(context.Background(), 3)
+	if alive || text != "killed by SIGSEGV" || err != nil {
 		t.Errorf("fate: %v %q %v", alive, text, err)
 	}
-	if err := c.ReserveDevice(context.Background(), 3, 1<<30); err != nil {
+	if err := session.Of(c).ReserveDevice(context.Background(), 3, 1<<30); err != nil {
 		t.Error(err)
 	}
-	if err := c.ReserveDevice(context.Background(), 3, 2<<30); !errors.Is(err, object.ErrQuota) {
+	if err := session.Of(c).ReserveDevice(context.Background(), 3, 2<<30); !errors.Is(err, object.ErrQuota) {
 		t.Error(err)
 	}
-	c.ReturnDevice(3, 0)
-	c.CloseWorker(3)
+	session.Of(c).ReturnDevice(3, 0)
+	session.Of(c).CloseWorker(3)
 
-	s := must(c.AllocSegment(context.Background(), 100_000, nil))(t)
+	s := must(session.Of(c).AllocSegment(context.Background(), 100_000, nil))(t)
 	copy(s.Bytes(), "result")
-	id := must(s.Publish(context.Background(), 6, client.CreateOptions{Name: "r", Class: object.Named}, false))(t)
+	made := must(s.Publish(context.Background(), 6, object.Named, "r", nil, false))(t)
 	if s.Bytes() != nil {
 		t.Error("a published segment must be unmapped")
 	}
 	s.Free()
-	o := must(c.Get(context.Background(), id, 0))(t)
+	o := must(c.Get(context.Background(), made, 0))(t)
 	if string(o.Bytes()) != "result" {
 		t.Errorf("%q", o.Bytes())
 	}
 	o.Release()
-	c.ReleaseID(id)
-	free := must(c.AllocSegment(context.Background(), 1, nil))(t)
+	session.Of(c).ReleaseID(made)
+	free := must(session.Of(c).AllocSegment(context.Background(), 1, nil))(t)
 	free.Free()
 	waitFor(t, "the freed segment to go", func() bool { return n.store.Status().SessionBytes == 0 })
 }
@@ -406,20 +409,21 @@ func TestSession(t *testing.T) {
 func TestSessionSparesFirst(t *testing.T) {
 	n := startNode(t, store.Options{CapacityBytes: 8 << 20})
 	c := n.dial(t)
-	if _, _, err := c.OpenSession(context.Background(), "v", []byte(`{}`)); err != nil {
+	if _, _, err := session.Of(c).Open(context.Background(), "v", []byte(`{}`)); err != nil {
 		t.Fatal(err)
 	}
-	kept := must(c.AllocSegment(context.Background(), 6<<20, nil))(t)
+	kept := must(session.Of(c).AllocSegment(context.Background(), 6<<20, nil))(t)
 	spared := 0
-	s := must(c.AllocSegment(context.Background(), 5<<20, func() { spared++; kept.Free() }))(t)
+	s := must(session.Of(c).AllocSegment(context.Background(), 5<<20, func() { spared++; kept.Free() }))(t)
 	if spared != 1 {
 		t.Errorf("asked %d times to spare something", spared)
 	}
-	if _, err := c.AllocSegment(context.Background(), 5<<20, func() { spared++ }); !errors.Is(err,
+	if _, err := session.Of(c).AllocSegment(context.Background(), 5<<20, func() { spared++ }); !errors.Is(err,
 		object.ErrFull) || spared != 2 {
 		t.Errorf("with nothing to spare: %v, asked %d times", err, spared)
 	}
-	more := must(c.AllocSegment(context.Background(), 1<<20, func() { t.Error("asked to spare where there is room") }))(t)
+	more := must(session.Of(c).AllocSegment(context.Background(), 1<<20,
+		func() { t.Error("asked to spare where there is room") }))(t)
 	more.Free()
 	s.Free()
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/store"
 	"tendril/store/object"
 )
@@ -171,7 +172,7 @@ func TestWhatComesTooLateGoesBack(t *testing.T) {
 			}
 			r.answer.Unlock()
 			waitFor(t, "what came too late to go back", func() bool { return n.held(t, look) == before })
-			if _, err := c.Status(context.Background()); err != nil {
+			if _, err := admin.Of(c).Status(context.Background()); err != nil {
 				t.Errorf("the next call: %v", err)
 			}
 			waitFor(t, "descriptors to be closed", func() bool { return openFDs(t) <= fds+2 }) // a segment stays here and there
@@ -183,7 +184,7 @@ func makeNamed(t *testing.T, c *client.Conn) {
 	t.Helper()
 	o := must(c.Put(context.Background(), []byte("text"), client.CreateOptions{Name: "named"}))(t)
 	o.Release()
-	must(c.Status(context.Background()))(t) // the release went before it
+	must(admin.Of(c).Status(context.Background()))(t) // the release went before it
 }
 
 // lateContext holds answers back from when it is first looked at.
@@ -265,7 +266,7 @@ func TestCancelBehindAStalledDaemon(t *testing.T) {
 	}()
 	for range 3 { // behind a message of which a part is out
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
-		if _, err := c.Status(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := admin.Of(c).Status(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a call behind: %v", err)
 		}
 		cancel()
@@ -280,7 +281,7 @@ func TestCancelBehindAStalledDaemon(t *testing.T) {
 		t.Errorf("an abort that the daemon does not read: %v", err)
 	}
 	r.requests.Unlock()
-	if _, err := c.Status(context.Background()); err != nil {
+	if _, err := admin.Of(c).Status(context.Background()); err != nil {
 		t.Errorf("the next call: %v", err)
 	}
 	waitFor(t, "the upload to be gone", func() bool {
@@ -437,7 +438,7 @@ func TestAbortOfAPushThatHappened(t *testing.T) {
 		b.Abort(bg)
 		r.requests.Unlock()
 		f := <-frames
-		must(c.Status(bg))(t) // what was sent before is done
+		must(admin.Of(c).Status(bg))(t) // what was sent before is done
 		if now := n.held(t, look); now.references != before.references+1 || string(f.Bytes()) != "frame" {
 			t.Errorf("ahead %d: %+v, %q", ahead, now, f.Bytes())
 		}
@@ -494,7 +495,7 @@ func TestAPushAheadThatIsNotSent(t *testing.T) {
 	}()
 	for full := false; !full; { // until one is not even sent
 		ctx, cancel := context.WithTimeout(bg, 20*time.Millisecond)
-		_, err := c.Status(ctx)
+		_, err := admin.Of(c).Status(ctx)
 		cancel()
 		full = strings.Contains(err.Error(), "send a ")
 	}

@@ -75,10 +75,6 @@ func (c *Conn) FindGPU(ctx context.Context, text string) (object.Device, error) 
 
 // findOpenCL gives the UUID of an OpenCL device by its position among all that the node shows.
 func (c *Conn) findOpenCL(ctx context.Context, place string) (object.Device, error) {
-	raw, err := c.Devices(ctx)
-	if err != nil {
-		return object.Device{}, err
-	}
 	var snapshot struct {
 		Platforms []struct {
 			Devices []struct {
@@ -86,8 +82,8 @@ func (c *Conn) findOpenCL(ctx context.Context, place string) (object.Device, err
 			} `json:"devices"`
 		} `json:"platforms"`
 	}
-	if err := json.Unmarshal(raw, &snapshot); err != nil {
-		return object.Device{}, fmt.Errorf("%w: %v reply: %w", object.ErrProtocol, wire.Devices, err)
+	if err := c.query(ctx, wire.Devices, nil, &snapshot); err != nil {
+		return object.Device{}, err
 	}
 	n, err := strconv.Atoi(place)
 	count := 0
@@ -164,61 +160,6 @@ func (c *Conn) CreateDevice(ctx context.Context, device object.Device, size uint
 	b.id, b.gen = m.ID, k.gen
 	b.Memory.Device, b.Memory.Bytes, b.Memory.file = m.Device, m.Bytes, k.takeFile()
 	return b, nil
-}
-
-// Draft is an unsealed object in the memory of a GPU that this process fills by a worker (AttachObject), without having
-// the memory itself. So it works on another machine's daemon, too.
-type Draft struct {
-	c   *Conn
-	id  object.ID
-	gen uint64 // the life of the connection that made it
-}
-
-// DraftDevice is CreateDevice for a worker, of an ephemeral object without a name. The caller must Publish or Abort it.
-func (c *Conn) DraftDevice(ctx context.Context, device object.Device, size uint64, meta []byte) (*Draft, error) {
-	k, err := c.roundTrip(ctx, wire.CreateDevice, &wire.CreateDeviceRequest{SizeBytes: size,
-		Device: device, Class: object.Ephemeral, Meta: meta})
-	if err != nil {
-		return nil, err
-	}
-	defer k.recycle()
-	k.closeFiles()
-	var m wire.DeviceReply
-	if err := m.Decode(k.payload); err != nil {
-		return nil, err
-	}
-	return &Draft{c, m.ID, k.gen}, nil
-}
-
-// ID names the object.
-func (d *Draft) ID() object.ID { return d.id }
-
-// Publish seals the object, and gives it a name that it takes from the object that has it: from then on it is of class
-// named. Without a name it stays ephemeral. The GPU's work on it must have ended. The connection holds a reference
-// until ReleaseID. An error leaves no object.
-func (d *Draft) Publish(ctx context.Context, name string) error {
-	err := d.c.simpleIn(ctx, d.gen, wire.Seal, &wire.SealRequest{ID: d.id})
-	if err != nil {
-		if isContext(err) { // perhaps sealed: either way it ends with this reference
-			d.c.postRelease(d.gen, d.id)
-		} else {
-			d.Abort(ctx)
-		}
-		return err
-	}
-	if name == "" {
-		return nil
-	}
-	if err = d.c.simpleIn(ctx, d.gen, wire.Bind, &wire.BindRequest{ID: d.id, Name: name, Replace: true}); err != nil {
-		_ = d.c.tell(ctx, d.gen, wire.Delete, &wire.NameMessage{ID: d.id}) // it goes with the connection, too
-		d.c.ReleaseID(d.id)
-	}
-	return err
-}
-
-// Abort drops the object. The daemon is told even where ctx has ended.
-func (d *Draft) Abort(ctx context.Context) {
-	_ = d.c.tell(ctx, d.gen, wire.Abort, &wire.IDMessage{ID: d.id}) // it goes with the connection, too
 }
 
 // askDevice asks for memory of a GPU. The caller recycles the call.

@@ -70,9 +70,9 @@ type fastIndex struct {
 	unused  int         // looks without use; guarded by Conn.mu
 }
 
-// IndexState says whether the connection uses the index in shared memory: nil if so, otherwise why not. It opens it
+// indexState says whether the connection uses the index in shared memory: nil if so, otherwise why not. It opens it
 // where it is wanted and no Get has done so yet.
-func (c *Conn) IndexState(ctx context.Context) error {
+func (c *Conn) indexState(ctx context.Context) error {
 	c.mu.Lock()
 	gen, err := c.gen, c.err
 	c.mu.Unlock()

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/store"
 	"tendril/store/object"
 )
@@ -26,7 +27,7 @@ func (n *node) dialIndexed(t testing.TB) *client.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if err := c.IndexState(context.Background()); err != nil {
+	if err := admin.Of(c).IndexState(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -76,7 +77,7 @@ func TestIndexIsAskedForAndMayBeRefused(t *testing.T) {
 	n := startNode(t, store.Options{NoIndex: true})
 	c := must(client.Dial(context.Background(), client.Options{Socket: n.socket, Index: client.IndexOn}))(t)
 	defer c.Close()
-	if err := c.IndexState(context.Background()); !errors.Is(err, object.ErrUnsupported) {
+	if err := admin.Of(c).IndexState(context.Background()); !errors.Is(err, object.ErrUnsupported) {
 		t.Errorf("a daemon without index: %v", err)
 	}
 	o := must(c.Put(context.Background(), []byte("x"), client.CreateOptions{}))(t)
@@ -85,7 +86,7 @@ func TestIndexIsAskedForAndMayBeRefused(t *testing.T) {
 		t.Setenv("TENDRIL_INDEX", value)
 		n := startNode(t, store.Options{})
 		c := n.dial(t)
-		if err := c.IndexState(context.Background()); (err == nil) != want {
+		if err := admin.Of(c).IndexState(context.Background()); (err == nil) != want {
 			t.Errorf("TENDRIL_INDEX=%q: %v", value, err)
 		}
 	}
@@ -344,7 +345,8 @@ func TestKilledIndexClients(t *testing.T) {
 	}
 	waitFor(t, "every object and segment to go", func() bool {
 		st := n.store.Status()
-		return c.Sweep(context.Background()) == nil && st.Objects == 0 && st.References == 0 && st.LeavingBytes == 0
+		return c.Sweep(context.Background()) == nil && st.Objects == 0 && st.References == 0 &&
+			st.LeavingBytes == 0
 	})
 	c.Close()
 	waitFor(t, "all memory to come back", func() bool { return n.store.Status().ChargedBytes == 0 })
@@ -393,7 +395,7 @@ func TestIndexAfterReconnecting(t *testing.T) {
 	must(c.GetByName(ctx, "n3", 0))(t).Release()
 	again := must(c.GetByName(ctx, "n3", 0))(t)
 	if !again.ThroughIndex() {
-		t.Errorf("not through the index again: %v", c.IndexState(ctx))
+		t.Errorf("not through the index again: %v", admin.Of(c).IndexState(ctx))
 	}
 	again.Release()
 	held[2].Release()
@@ -484,7 +486,7 @@ func TestIndexOfADaemonThatWasKilled(t *testing.T) {
 	must(c.GetByName(context.Background(), "n", 0))(t).Release()
 	held := must(c.GetByName(context.Background(), "n", 0))(t)
 	if !held.ThroughIndex() {
-		t.Fatalf("not through the index: %v", c.IndexState(context.Background()))
+		t.Fatalf("not through the index: %v", admin.Of(c).IndexState(context.Background()))
 	}
 	p.kill()
 	p.end()

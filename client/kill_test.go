@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tendril/client"
+	"tendril/client/session"
 	"tendril/store"
 	"tendril/store/object"
 )
@@ -36,7 +37,7 @@ func victim(until string) error {
 	if err != nil {
 		return err
 	}
-	var segment *client.Segment
+	var segment *session.Segment
 	stages := map[string]func() error{
 		"dialled": func() error { return nil },
 		"created": func() error { _, err := c.Create(context.Background(), 5<<20, client.CreateOptions{}); return err },
@@ -53,14 +54,14 @@ func victim(until string) error {
 			return nil
 		},
 		"session": func() error {
-			if _, _, err := c.OpenSession(context.Background(), "v", nil); err != nil {
+			if _, _, err := session.Of(c).Open(context.Background(), "v", nil); err != nil {
 				return err
 			}
-			segment, err = c.AllocSegment(context.Background(), 3<<20, nil)
+			segment, err = session.Of(c).AllocSegment(context.Background(), 3<<20, nil)
 			return err
 		},
 		"published": func() error {
-			_, err := segment.Publish(context.Background(), 1<<20, client.CreateOptions{}, false)
+			_, err := segment.Publish(context.Background(), 1<<20, object.Ephemeral, "", nil, false)
 			return err
 		},
 		"in a burst": func() error {

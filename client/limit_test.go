@@ -2,87 +2,14 @@ package client
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
-	"io"
-	"net"
-	"path/filepath"
-	"sync"
 	"testing"
 
 	"tendril/ipc"
 	"tendril/ipc/wire"
 	"tendril/store/object"
+	"tendril/tools/e2e/answers"
 )
-
-// counted is a daemon of protocol version `version` at its socket that answers each request by a function, and counts
-// the requests by kind.
-type counted struct {
-	socket  string
-	version uint16
-	answer  func(kind wire.Type, nth int) (wire.Type, ipc.Payload) // nth: of its kind, from 1 on
-
-	mu   sync.Mutex
-	came map[wire.Type]int
-}
-
-func newCounted(t *testing.T, version uint16, answer func(kind wire.Type, nth int) (wire.Type, ipc.Payload)) *counted {
-	t.Helper()
-	d := &counted{socket: filepath.Join(t.TempDir(), "s"), version: version, answer: answer,
-		came: make(map[wire.Type]int)}
-	l, err := net.Listen("unix", d.socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		defer c.Close()
-		for d.serveOne(c) == nil {
-		}
-	}()
-	t.Cleanup(func() {
-		l.Close()
-		<-done
-	})
-	return d
-}
-
-// serveOne reads one request, which is whole and short, and answers it.
-func (d *counted) serveOne(c net.Conn) error {
-	raw := make([]byte, ipc.HeaderBytes)
-	if _, err := io.ReadFull(c, raw); err != nil {
-		return err
-	}
-	length, kind := binary.LittleEndian.Uint32(raw), wire.Type(binary.LittleEndian.Uint16(raw[4:]))
-	request := binary.LittleEndian.Uint64(raw[8:])
-	if _, err := io.CopyN(io.Discard, c, int64(length)); err != nil {
-		return err
-	}
-	d.mu.Lock()
-	d.came[kind]++
-	nth := d.came[kind]
-	d.mu.Unlock()
-	if request == 0 {
-		return nil
-	}
-	said, reply := kind|wire.ReplyBit, ipc.Payload(&wire.HelloReply{Version: d.version, Tenant: "t"})
-	if kind != wire.Hello {
-		said, reply = d.answer(kind, nth)
-	}
-	_, err := c.Write(ipc.AppendFrame(nil, said, 0, request, reply))
-	return err
-}
-
-func (d *counted) count(kind wire.Type) int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.came[kind]
-}
 
 // TestLimitIsNotWaitedFor: what a tenant may have no more of is no memory that others are about to unmap: such a
 // refusal is the answer, at once. A daemon of protocol version 1 has one code for both.
@@ -99,16 +26,16 @@ func TestLimitIsNotWaitedFor(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := newCounted(t, test.version, func(kind wire.Type, _ int) (wire.Type, ipc.Payload) {
+			d := answers.New(t, test.version, func(kind wire.Type, _ int) (wire.Type, ipc.Payload) {
 				switch kind {
 				case wire.Sweep:
 					return kind | wire.ReplyBit, &wire.SweepReply{}
 				case wire.Status:
-					return kind | wire.ReplyBit, rawPayload(`{}`)
+					return kind | wire.ReplyBit, answers.Raw(`{}`)
 				}
 				return wire.Error, &wire.ErrorReply{Code: test.code, Text: "no more"}
 			})
-			c, err := Dial(context.Background(), Options{Socket: d.socket})
+			c, err := Dial(context.Background(), Options{Socket: d.Socket})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -120,9 +47,9 @@ func TestLimitIsNotWaitedFor(t *testing.T) {
 					t.Errorf("%v, want %v", err, test.want)
 				}
 			}
-			again := d.count(wire.Sweep)+d.count(wire.Status) > 0
-			if again != test.asked || d.count(wire.Create) > 1 != test.asked || d.count(wire.Get) > 1 != test.asked {
-				t.Errorf("asked again: %v, want %v: %v", again, test.asked, d.came)
+			again := d.Count(wire.Sweep)+d.Count(wire.Status) > 0
+			if again != test.asked || d.Count(wire.Create) > 1 != test.asked || d.Count(wire.Get) > 1 != test.asked {
+				t.Errorf("asked again: %v, want %v: %v", again, test.asked, d.Came())
 			}
 		})
 	}
@@ -147,25 +74,25 @@ func TestOnlyOnesOwnMemoryHelpsAQuota(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := newCounted(t, wire.Version, func(kind wire.Type, nth int) (wire.Type, ipc.Payload) {
+			d := answers.New(t, wire.Version, func(kind wire.Type, nth int) (wire.Type, ipc.Payload) {
 				switch {
 				case kind == wire.Sweep:
 					return kind | wire.ReplyBit, &wire.SweepReply{}
 				case kind == wire.Status:
-					return kind | wire.ReplyBit, rawPayload(test.status)
+					return kind | wire.ReplyBit, answers.Raw(test.status)
 				case nth > enough:
 					return wire.Error, &wire.ErrorReply{Code: object.ErrInvalid.Code(), Text: "enough"}
 				}
 				return wire.Error, &wire.ErrorReply{Code: test.code, Text: "no more"}
 			})
-			c, err := Dial(context.Background(), Options{Socket: d.socket})
+			c, err := Dial(context.Background(), Options{Socket: d.Socket})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer c.Close()
 			_, err = c.Create(context.Background(), 5, CreateOptions{})
-			if goesOn := errors.Is(err, object.ErrInvalid); goesOn != test.goesOn || d.count(wire.Status) == 0 {
-				t.Errorf("went on: %v, want %v: %v: %v", goesOn, test.goesOn, err, d.came)
+			if goesOn := errors.Is(err, object.ErrInvalid); goesOn != test.goesOn || d.Count(wire.Status) == 0 {
+				t.Errorf("went on: %v, want %v: %v: %v", goesOn, test.goesOn, err, d.Came())
 			}
 		})
 	}

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"tendril/ipc/wire"
@@ -32,11 +31,4 @@ func (c *Conn) Bind(ctx context.Context, id object.ID, name string, replace bool
 // unsealed ones, with all also other connections'. Objects gives them one by one.
 func (c *Conn) List(ctx context.Context, prefix string, all bool) ([]object.Info, error) {
 	return c.ListWhere(ctx, Query{Prefix: prefix, All: all})
-}
-
-// Devices gives the daemon's platforms and devices as JSON (clwire.Snapshot).
-func (c *Conn) Devices(ctx context.Context) (json.RawMessage, error) {
-	var raw json.RawMessage
-	err := c.query(ctx, wire.Devices, nil, &raw)
-	return raw, err
 }

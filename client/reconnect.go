@@ -12,7 +12,7 @@ import (
 )
 
 // A connection that breaks comes back by itself with the next call, where it is one to this machine's daemon and has no
-// session: (one that is kept comes back to its server: KeepSession) to the daemon that took over (tendril daemon
+// session: (one that is kept comes back to its server: session.Keep) to the daemon that took over (tendril daemon
 // --takeover) with every reference, as that has the same memory; to one that was started after a crash with those to
 // objects that are on disk. Objects that are held stay readable in any case. What was under way when the connection
 // broke answers ErrDisconnected, except for requests that alter nothing: they are repeated.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"tendril/client"
+	"tendril/client/session"
 	"tendril/daemon/frontdoor"
 	"tendril/store"
 	"tendril/store/object"
@@ -123,7 +124,7 @@ func TestNoReconnect(t *testing.T) {
 	p := startKeeping(t, socket)
 	c := dialAt(t, client.Options{Socket: socket, NoReconnect: true})
 	inSession := dialAt(t, client.Options{Socket: socket})
-	if _, _, err := inSession.OpenSession(context.Background(), "v", nil); err != nil {
+	if _, _, err := session.Of(inSession).Open(context.Background(), "v", nil); err != nil {
 		t.Fatal(err)
 	}
 	p.kill()

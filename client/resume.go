@@ -3,12 +3,10 @@ package client
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"tendril/ipc"
 	"tendril/ipc/wire"
-	"tendril/store/object"
 )
 
 // kept is what it takes to come back to a session. The secret stands in no message and no log.
@@ -21,11 +19,11 @@ type kept struct {
 // takeTime is what the daemon has to give a session back: it may have to end the connection of before.
 const takeTime = 15 * time.Second
 
-// KeepSession makes the session of a connection to another machine's daemon outlive it: a call that finds the
+// keepSession makes the session of a connection to another machine's daemon outlive it: a call that finds the
 // connection broken connects again, for up to limit, and goes on with the same session. It returns how long the daemon
 // keeps it then, which may be less; 0: not at all, as over ssh. From then on calls of the session also end, or go on by
-// another connection, where nothing comes for Options.Silence. It is asked for once, after OpenSession.
-func (c *Conn) KeepSession(ctx context.Context, limit time.Duration) (time.Duration, error) {
+// another connection, where nothing comes for Options.Silence. It is asked for once, after session.Open.
+func (c *Conn) keepSession(ctx context.Context, limit time.Duration) (time.Duration, error) {
 	if !c.remote {
 		return 0, nil
 	}
@@ -176,35 +174,12 @@ func (c *Conn) askAlive() *call {
 	return k
 }
 
-// LeaveSession tells the daemon that the session ends with this connection, which is closed soon.
-func (c *Conn) LeaveSession() {
+// leaveSession tells the daemon that the session ends with this connection, which is closed soon.
+func (c *Conn) leaveSession() {
 	if c.keptSession() != nil {
 		c.post(0, wire.LeaveSession, nil)
 		c.flushOut()
 	}
-}
-
-// ResumeWorker gives tickets for new connections to a worker of OpenRemoteWorker, one for each of the lanes
-// (ascending), in the place of those that were lost. Errors: object.ErrNoDevice, with its fate, for a worker that has
-// ended; ErrNotFound.
-func (c *Conn) ResumeWorker(ctx context.Context, worker uint64, lanes []int) ([][32]byte, error) {
-	m := &wire.ResumeWorkerRequest{Worker: worker}
-	for _, lane := range lanes {
-		m.Lanes |= 1 << lane
-	}
-	k, err := c.roundTrip(ctx, wire.ResumeWorker, m)
-	if err != nil {
-		return nil, err
-	}
-	defer k.recycle()
-	var reply wire.ResumeWorkerReply
-	if err := reply.Decode(k.payload); err != nil {
-		return nil, err
-	}
-	if len(reply.Tickets) != len(lanes) {
-		return nil, fmt.Errorf("%w: %d tickets for %d lanes", object.ErrProtocol, len(reply.Tickets), len(lanes))
-	}
-	return reply.Tickets, nil
 }
 
 func (c *Conn) keptSession() *kept {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"tendril/client/internal/front"
 	"tendril/cluster/pki"
 	"tendril/ipc"
 	"tendril/ipc/wire"
@@ -66,9 +67,9 @@ func dialServer(ctx context.Context, server string, o Options) (*Conn, error) {
 // on. The daemon ends the connection with the certificate, and knows that it was renewed over this one.
 const renewalEvery = 10 * time.Minute
 
-// Renew gets the next certificate where it is due, or the cluster has got another authority. DialServer does that every
-// ten minutes. It does nothing on connections that show no certificate.
-func (c *Conn) Renew(ctx context.Context) error {
+// renewNow gets the next certificate where it is due, or the cluster has got another authority: every ten minutes,
+// after DialServer. It does nothing on connections that show no certificate.
+func (c *Conn) renewNow(ctx context.Context) error {
 	if c.renewal == nil {
 		return nil
 	}
@@ -77,17 +78,17 @@ func (c *Conn) Renew(ctx context.Context) error {
 
 // renewIn renews the certificate where it is due, or of another authority than signs, the one that the daemon signs
 // with.
-func (c *Conn) renewIn(ctx context.Context, keys *credentials, signs *x509.Certificate) error {
-	t := keys.ring.Trust()
+func (c *Conn) renewIn(ctx context.Context, keys *front.Credentials, signs *x509.Certificate) error {
+	t := keys.Ring.Trust()
 	if signs != nil && !signs.Equal(t.Authority) && !signs.Equal(t.Before) {
-		if err := keys.trust(pki.Trust{Authority: signs, Before: t.Authority}); err != nil {
+		if err := keys.Trust(pki.Trust{Authority: signs, Before: t.Authority}); err != nil {
 			return err
 		}
 	}
-	if keys.ring.Outdated() && signs != nil && signs.Equal(keys.ring.Trust().Authority) {
-		return keys.ring.Renew(ctx)
+	if keys.Ring.Outdated() && signs != nil && signs.Equal(keys.Ring.Trust().Authority) {
+		return keys.Ring.Renew(ctx)
 	}
-	return keys.ring.RenewIfDue(ctx)
+	return keys.Ring.RenewIfDue(ctx)
 }
 
 // authority asks the daemon, which has proven to be of the cluster, for the authority that it signs with.
@@ -113,7 +114,7 @@ func (c *Conn) keepRenewed(every time.Duration) {
 	defer c.mu.Unlock()
 	c.renewing = time.AfterFunc(every, func() {
 		defer c.background.Done()
-		_ = c.Renew(context.Background()) // the next look tries again
+		_ = c.renewNow(context.Background()) // the next look tries again
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if !c.closed {
@@ -127,22 +128,8 @@ func (c *Conn) keepRenewed(every time.Duration) {
 // Remote reports whether the daemon is reached without descriptors: no shared memory.
 func (c *Conn) Remote() bool { return c.remote }
 
-// DialLane connects once more to the same daemon with a ticket of OpenRemoteWorker. What follows on the socket is
-// between the caller and the worker. The caller must Close it.
-func (c *Conn) DialLane(ctx context.Context, ticket [32]byte) (*ipc.Socket, error) {
-	s, err := c.lane(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("%w: a data connection to %s: %w", ErrDisconnected, c.socket, err)
-	}
-	if _, err := s.Write(ipc.NewPreface(ipc.KindTicket, ticket).Append(nil)); err != nil {
-		s.Close()
-		return nil, fmt.Errorf("%w: a data connection to %s: %w", ErrDisconnected, c.socket, err)
-	}
-	return s, nil
-}
-
 func dialTLS(ctx context.Context, server string, o Options) (*Conn, error) {
-	server, err := withPort(server)
+	server, err := front.WithPort(server)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +148,7 @@ func dialTLS(ctx context.Context, server string, o Options) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	secure, socket, err := handshake(ctx, server, who.tls(keys))
+	secure, socket, err := front.Handshake(ctx, server, who.tls(keys))
 	if err != nil {
 		return nil, err
 	}
@@ -173,10 +160,10 @@ func dialTLS(ctx context.Context, server string, o Options) (*Conn, error) {
 		again.identity = who.newest(keys)
 		return dialServer(ctx, server, again)
 	}
-	c.lane = func(ctx context.Context) (*ipc.Socket, error) { return ipc.DialTCP(ctx, server, connectTime) }
+	c.lane = func(ctx context.Context) (*ipc.Socket, error) { return ipc.DialTCP(ctx, server, front.ConnectTime) }
 	shown := secure.ConnectionState().PeerCertificates
-	_ = keys.see(shown) // what cannot be kept is shown again in the next handshake
-	issuer := keys.ring.Trust().Issuer(shown[0])
+	_ = keys.See(shown) // what cannot be kept is shown again in the next handshake
+	issuer := keys.Ring.Trust().Issuer(shown[0])
 	c.renewal = func(ctx context.Context, ask bool) error {
 		signs := issuer
 		if ask { // the cluster may have got another authority since the handshake

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"tendril/client/internal/conn"
 	"tendril/ipc/wire"
 	"tendril/store/object"
 )
@@ -35,7 +36,7 @@ type Query struct {
 
 // ListWhere is List with more conditions.
 func (c *Conn) ListWhere(ctx context.Context, q Query) ([]object.Info, error) {
-	return collect(c.Objects(ctx, q))
+	return conn.Collect(c.Objects(ctx, q))
 }
 
 // Rename gives the object that is called from the name to, at once for all. A name that is taken is object.ErrExists,
@@ -146,26 +147,4 @@ func (c *Conn) ReadAt(ctx context.Context, id object.ID, b []byte, off uint64) e
 		b, off = b[n:], off+uint64(n)
 	}
 	return nil
-}
-
-// Holder is a connection that holds references to an object, and Held an object with its holders.
-type (
-	Holder = object.Holder
-	Held   = object.Held
-)
-
-// Top gives this tenant's largest objects, at most limit, and who holds them.
-func (c *Conn) Top(ctx context.Context, limit int) (list []Held, err error) {
-	if limit <= 0 {
-		return nil, nil
-	}
-	for held, err := range c.largest(ctx, limit) {
-		if err != nil {
-			return nil, err
-		}
-		if list = append(list, held); len(list) >= limit {
-			break
-		}
-	}
-	return list, nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/store"
 	"tendril/store/object"
 )
@@ -97,7 +98,7 @@ func TestWatchAndTop(t *testing.T) {
 	kept.Release()
 	held := must(c.Put(context.Background(), make([]byte, 100), client.CreateOptions{}))(t)
 	defer held.Release()
-	if top := must(c.Top(context.Background(),
+	if top := must(admin.Of(c).Top(context.Background(),
 		5))(t); len(top) != 1 || len(top[0].Holders) != 1 || top[0].Holders[0].Refs != 1 ||
 		top[0].Holders[0].Since.IsZero() {
 		t.Errorf("%+v", top)

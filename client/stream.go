@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"tendril/client/internal/conn"
 	"tendril/ipc/wire"
 	"tendril/store/object"
 )
@@ -117,7 +118,7 @@ func waitMS(d time.Duration) uint32 {
 
 // Streams describes this tenant's streams whose name begins with prefix.
 func (c *Conn) Streams(ctx context.Context, prefix string) ([]object.StreamInfo, error) {
-	return collect(c.EachStream(ctx, prefix))
+	return conn.Collect(c.EachStream(ctx, prefix))
 }
 
 // RemoveStream ends a stream for everybody, with object.ErrAborted, and drops what waits in it.

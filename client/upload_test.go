@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/store"
 	"tendril/store/object"
 )
@@ -82,7 +83,7 @@ func TestUpload(t *testing.T) {
 			t.Errorf("%d bytes from %d on: %d other ones, %v", part[1], part[0], got.Len(), err)
 		}
 	}
-	found, err := c.Scrub(context.Background(), nil)
+	found, err := admin.Of(c).Scrub(context.Background(), nil)
 	if err != nil || found.Objects == 0 || len(found.Damaged) != 0 {
 		t.Errorf("scrub: %+v, %v", found, err)
 	}

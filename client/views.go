@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -199,17 +198,13 @@ const (
 // memoryLeaves asks whether the daemon waits for memory that is of no use any more and whose return may mend err: where
 // the tenant's quota is used up, for the tenant's own. A daemon that does not tell it apart answers with everybody's.
 func (c *Conn) memoryLeaves(ctx context.Context, err error) bool {
-	raw, statusErr := c.Status(ctx)
-	if statusErr != nil {
-		return false
-	}
 	var status struct {
 		Store struct {
 			LeavingBytes       uint64  `json:"leaving_bytes"`
 			TenantLeavingBytes *uint64 `json:"tenant_leaving_bytes"`
 		} `json:"store"`
 	}
-	if json.Unmarshal(raw, &status) != nil {
+	if c.query(ctx, wire.Status, nil, &status) != nil {
 		return false
 	}
 	if own := status.Store.TenantLeavingBytes; own != nil && errors.Is(err, object.ErrQuota) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/cluster/fsm"
 	"tendril/cluster/pki"
 	"tendril/daemon/frontdoor"
@@ -80,16 +81,16 @@ func TestAccessToOtherNodes(t *testing.T) {
 	}
 	for _, x := range []struct {
 		at    Config
-		which client.CertificateChoice
-	}{{ca, client.CertificateChoice{Serial: object.ID(issued()[0].Serial)}},
-		{ca, client.CertificateChoice{Tenant: conn.Daemon().Tenant}},
-		{cb, client.CertificateChoice{Node: "a"}}} {
-		admin := dial(t, x.at)
-		if n, err := admin.RevokeCertificates(context.Background(), x.which, "test"); err != nil || n != 1 {
+		which admin.CertificateChoice
+	}{{ca, admin.CertificateChoice{Serial: object.ID(issued()[0].Serial)}},
+		{ca, admin.CertificateChoice{Tenant: conn.Daemon().Tenant}},
+		{cb, admin.CertificateChoice{Node: "a"}}} {
+		root := dial(t, x.at)
+		if n, err := admin.Of(root).RevokeCertificates(context.Background(), x.which, "test"); err != nil || n != 1 {
 			t.Fatalf("%+v: %d, %v", x.which, n, err)
 		}
 		await.Until(t, "b ends the connection", func() bool {
-			_, err := far.Devices(context.Background())
+			_, err := admin.Of(far).Devices(context.Background())
 			return errors.Is(err, client.ErrDisconnected)
 		})
 		if other, err := access.DialNode(context.Background(), n, client.Options{}); err == nil {
@@ -105,12 +106,12 @@ func TestAccessToOtherNodes(t *testing.T) {
 			return err == nil
 		})
 	}
-	if _, err := conn.RevokeCertificates(context.Background(), client.CertificateChoice{Node: "nobody"},
+	if _, err := admin.Of(conn).RevokeCertificates(context.Background(), admin.CertificateChoice{Node: "nobody"},
 		""); !errors.Is(err, object.ErrNotFound) {
 		t.Error(err)
 	}
 	var list []inspect.Certificate
-	for raw, err := range conn.EachCertificate(context.Background()) {
+	for raw, err := range admin.Of(conn).EachCertificate(context.Background()) {
 		var c inspect.Certificate
 		if err != nil || json.Unmarshal(raw, &c) != nil {
 			t.Fatal(err)
@@ -127,7 +128,7 @@ func TestAccessToOtherNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	await.Until(t, "its programs' connections end with the node", func() bool {
-		_, err := far.Devices(context.Background())
+		_, err := admin.Of(far).Devices(context.Background())
 		return errors.Is(err, client.ErrDisconnected)
 	})
 }

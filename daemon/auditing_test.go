@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"tendril/client"
+	"tendril/client/admin"
+	"tendril/client/login"
 	"tendril/cluster/pki"
 	"tendril/daemon/audit"
 	"tendril/daemon/frontdoor"
@@ -20,10 +22,10 @@ import (
 	"tendril/tools/e2e/await"
 )
 
-func auditAt(t *testing.T, conn *client.Conn, q client.AuditQuery) (all []AuditPage, what []string) {
+func auditAt(t *testing.T, conn *client.Conn, q admin.AuditQuery) (all []AuditPage, what []string) {
 	t.Helper()
 	for more := true; more; {
-		raw, err := conn.Audit(context.Background(), q)
+		raw, err := admin.Of(conn).Audit(context.Background(), q)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,18 +51,19 @@ func TestAudit(t *testing.T) {
 	ca.HTTP = "127.0.0.1:0"
 	a, b := ns.start(ca), ns.start(cb)
 	join(t, ca, a, b)
-	admin := dial(t, ca)
-	token, err := admin.CreateToken(context.Background(), client.TokenOptions{Role: pki.User, Tenant: "lab", Once: true})
+	root := dial(t, ca)
+	token, err := admin.Of(root).CreateToken(context.Background(), admin.TokenOptions{Role: pki.User, Tenant: "lab",
+		Once: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range 2 {
-		if _, err := client.Login(context.Background(), b.address(), token, "laptop"); (err == nil) != (i == 0) {
+		if _, err := login.Login(context.Background(), b.address(), token, "laptop"); (err == nil) != (i == 0) {
 			t.Fatal(err)
 		}
 	}
 	for range 3 {
-		err := dial(t, cb).ChangeTenant(context.Background(), wire.ChangeTenantRequest{Name: "nobody",
+		err := admin.Of(dial(t, cb)).ChangeTenant(context.Background(), wire.ChangeTenantRequest{Name: "nobody",
 			Change: wire.TenantDisable})
 		if !errors.Is(err, object.ErrNotFound) {
 			t.Fatal(err)
@@ -73,15 +76,15 @@ func TestAudit(t *testing.T) {
 		return list[max(0, len(list)-len(want)):]
 	}
 	await.Until(t, "all is written", func() bool {
-		_, what := auditAt(t, admin, client.AuditQuery{})
+		_, what := auditAt(t, root, admin.AuditQuery{})
 		return slices.Equal(behind(what), want)
 	})
-	pages, whole := auditAt(t, admin, client.AuditQuery{})
+	pages, whole := auditAt(t, root, admin.AuditQuery{})
 	if !slices.Contains(whole, "b node.enter") || !slices.Contains(whole, "a node.join") {
 		t.Errorf("%q", whole)
 	}
 	for limit := 1; limit < 4; limit++ {
-		if _, what := auditAt(t, admin, client.AuditQuery{Limit: limit}); !slices.Equal(what, whole) {
+		if _, what := auditAt(t, root, admin.AuditQuery{Limit: limit}); !slices.Equal(what, whole) {
 			t.Errorf("by %d: %q, want %q", limit, what, whole)
 		}
 	}
@@ -103,7 +106,7 @@ func TestAudit(t *testing.T) {
 	if len(events) > 0 || err != nil { // else strangers push the administrators' lines out
 		t.Errorf("among the administrators' lines: %+v, %v", events, err)
 	}
-	all, own := pageKeyOf(t, a, pageKey{tenant: "boss", all: true}), pageKeyOf(t, a, pageKey{tenant: "lab"})
+	all, own := pageKeyOf(t, a, pageKey{tenant: "root", all: true}), pageKeyOf(t, a, pageKey{tenant: "lab"})
 	for limit := 1; limit < 5; limit++ {
 		var what []string
 		for _, e := range everyPage[audit.Event](t, a, "/v1/audit?node=all&", all, limit) {
@@ -125,10 +128,10 @@ func TestAudit(t *testing.T) {
 	if status, body, _ := asked(t, a, "/v1/audit?node=all", own); status != 403 {
 		t.Errorf("for a tenant: %d %s", status, body)
 	}
-	if _, what := auditAt(t, admin, client.AuditQuery{Tenant: "lab"}); len(what) != 3 && len(what) != 2 {
+	if _, what := auditAt(t, root, admin.AuditQuery{Tenant: "lab"}); len(what) != 3 && len(what) != 2 {
 		t.Errorf("of one tenant: %q", what)
 	}
-	if _, what := auditAt(t, admin, client.AuditQuery{Since: time.Now().Add(time.Hour)}); len(what) != 0 {
+	if _, what := auditAt(t, root, admin.AuditQuery{Since: time.Now().Add(time.Hour)}); len(what) != 0 {
 		t.Errorf("of the future: %q", what)
 	}
 	ns.end(b)
@@ -187,26 +190,26 @@ func TestRefusalsAreASeriesOfTheirOwn(t *testing.T) {
 	c := aConfig(t)
 	d, stop := serve(t, c)
 	defer stop()
-	admin := dial(t, c)
+	root := dial(t, c)
 	guess, err := d.meta.authority.NewToken()
 	if err != nil {
 		t.Fatal(err)
 	}
-	newToken(t, admin, client.TokenOptions{})
-	if _, err := client.Login(context.Background(), d.door.Load().RemoteAddr().String(), guess.Text(), "x"); err == nil {
+	newToken(t, root, admin.TokenOptions{})
+	if _, err := login.Login(context.Background(), d.door.Load().RemoteAddr().String(), guess.Text(), "x"); err == nil {
 		t.Fatal("a guessed token is good")
 	}
 	tenant := frontdoor.Peer{Tenant: "uid:1000", UID: 1000}
 	if _, err := d.Publish(tenant, object.ID{}, "x", false); err == nil {
 		t.Fatal("the zero id is published")
 	}
-	if err := admin.EndLease(context.Background(), "0000"); err == nil {
+	if err := admin.Of(root).EndLease(context.Background(), "0000"); err == nil {
 		t.Fatal("a lease that is none is ended")
 	}
 	var got []string
 	await.Until(t, "all is written", func() bool {
 		got = nil
-		list, _ := auditAt(t, admin, client.AuditQuery{})
+		list, _ := auditAt(t, root, admin.AuditQuery{})
 		for _, page := range list {
 			for _, e := range page.Events {
 				got = append(got, e.Detail+" "+e.What)
@@ -236,7 +239,7 @@ func TestAuditNamesWhatItIsAbout(t *testing.T) {
 	if _, err := leaseAt(t, x.all[0], clwire.LeaseOptions{Nodes: true, Count: 7}); !errors.Is(err, object.ErrNoDevice) {
 		t.Fatalf("more devices than there are: %v", err)
 	}
-	_, err = x.conns[0].RevokeCertificates(context.Background(), client.CertificateChoice{Tenant: "lab"}, "")
+	_, err = admin.Of(x.conns[0]).RevokeCertificates(context.Background(), admin.CertificateChoice{Tenant: "lab"}, "")
 	if !errors.Is(err, object.ErrNotFound) {
 		t.Fatalf("no such certificate: %v", err)
 	}
@@ -244,7 +247,7 @@ func TestAuditNamesWhatItIsAbout(t *testing.T) {
 	devices := slices.Sorted(slices.Values(lease.Devices))
 	await.Until(t, "the leases are written", func() bool {
 		var began, joined, refused, revoked bool
-		pages, _ := auditAt(t, x.conns[0], client.AuditQuery{})
+		pages, _ := auditAt(t, x.conns[0], admin.AuditQuery{})
 		for _, e := range pages[0].Events {
 			of := strings.Fields(e.Of)
 			switch {
@@ -265,7 +268,7 @@ func TestAuditNamesWhatItIsAbout(t *testing.T) {
 		t.Fatal(err)
 	}
 	await.Until(t, "the end of the lease is written, with the tenant that had it", func() bool {
-		pages, _ := auditAt(t, x.conns[0], client.AuditQuery{Tenant: lease.Tenant})
+		pages, _ := auditAt(t, x.conns[0], admin.AuditQuery{Tenant: lease.Tenant})
 		return slices.ContainsFunc(pages[0].Events, func(e audit.Event) bool {
 			return e.What == "lease.end" && e.Of == lease.ID
 		})
@@ -280,18 +283,18 @@ func TestPeersAreOnRecord(t *testing.T) {
 	conn := dial(t, c)
 	fingerprint := pki.Fingerprint{1}
 	for _, f := range []pki.Fingerprint{fingerprint, {}} {
-		if err := conn.SetPeer(context.Background(), "far.example:7433", f); err != nil {
+		if err := admin.Of(conn).SetPeer(context.Background(), "far.example:7433", f); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := conn.SetPeer(context.Background(), "nowhere", fingerprint); err == nil {
+	if err := admin.Of(conn).SetPeer(context.Background(), "nowhere", fingerprint); err == nil {
 		t.Fatal("a peer has no port")
 	}
 	want := []string{"peer.add far.example:7433 " + fingerprint.String(), "peer.add nowhere " + fingerprint.String(),
 		"peer.remove far.example:7433"}
 	await.Until(t, "all is written", func() bool {
 		var got []string
-		pages, _ := auditAt(t, conn, client.AuditQuery{})
+		pages, _ := auditAt(t, conn, admin.AuditQuery{})
 		for _, e := range pages[0].Events {
 			got = append(got, e.What+" "+e.Of)
 		}

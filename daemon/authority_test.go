@@ -16,6 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tendril/client"
+	"tendril/client/admin"
+	"tendril/client/login"
 	"tendril/cluster/fsm"
 	"tendril/cluster/pki"
 	"tendril/daemon/inspect"
@@ -26,7 +28,7 @@ import (
 // rotate asks for a step of a rotation.
 func rotate(t *testing.T, conn *client.Conn, finish, anyway bool) (s RotateStatus, err error) {
 	t.Helper()
-	raw, err := conn.RotateAuthority(context.Background(), finish, anyway)
+	raw, err := admin.Of(conn).RotateAuthority(context.Background(), finish, anyway)
 	if err == nil {
 		err = json.Unmarshal(raw, &s)
 	}
@@ -47,9 +49,9 @@ func TestAuthorityIsRotated(t *testing.T) {
 	old := a.meta.now.Load().authority.Load()
 	tokens := map[string]string{}
 	for _, name := range []string{"runs", "idle", "never seen again"} {
-		tokens[name] = newToken(t, x.conns[0], client.TokenOptions{})
+		tokens[name] = newToken(t, x.conns[0], admin.TokenOptions{})
 	}
-	if _, err := client.Login(context.Background(), a.address(), tokens["runs"], "runs"); err != nil {
+	if _, err := login.Login(context.Background(), a.address(), tokens["runs"], "runs"); err != nil {
 		t.Fatal(err)
 	}
 	runs, err := client.DialServer(context.Background(), a.address(), client.Options{})
@@ -57,7 +59,7 @@ func TestAuthorityIsRotated(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer runs.Close()
-	if _, err := client.Login(context.Background(), b.address(), tokens["idle"], "idle"); err != nil {
+	if _, err := login.Login(context.Background(), b.address(), tokens["idle"], "idle"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := rotate(t, x.conns[0], true, false); !errors.Is(err, object.ErrInvalid) {
@@ -87,7 +89,7 @@ func TestAuthorityIsRotated(t *testing.T) {
 		r := clusterInfo(t, b).Rotation
 		return r.Step == "clients" && r.Clients == 2 && len(r.Followed) == 3 && len(r.Waiting) == 0
 	})
-	if _, err := runs.Devices(context.Background()); err != nil {
+	if _, err := admin.Of(runs).Devices(context.Background()); err != nil {
 		t.Errorf("who is connected: %v", err)
 	}
 	s, err := rotate(t, x.conns[0], true, false)
@@ -97,7 +99,7 @@ func TestAuthorityIsRotated(t *testing.T) {
 	var renewing sync.WaitGroup
 	for range 2 { // as it does every ten minutes, and as a program may
 		renewing.Go(func() {
-			if err := runs.Renew(context.Background()); err != nil {
+			if err := runs.Internal().Renew(context.Background()); err != nil {
 				t.Error(err)
 			}
 		})
@@ -117,7 +119,7 @@ func TestAuthorityIsRotated(t *testing.T) {
 		t.Fatalf("who comes back: %v", err)
 	}
 	again.Close()
-	if _, err := client.Login(context.Background(), x.all[2].address(), newToken(t, x.conns[2], client.TokenOptions{}),
+	if _, err := login.Login(context.Background(), x.all[2].address(), newToken(t, x.conns[2], admin.TokenOptions{}),
 		"new"); err != nil {
 		t.Errorf("a token of the new authority: %v", err)
 	}
@@ -137,14 +139,14 @@ func TestAuthorityIsRotated(t *testing.T) {
 	if r := clusterInfo(t, b).Rotation; r != nil {
 		t.Errorf("a rotation that is finished: %+v", r)
 	}
-	if _, err := runs.Devices(context.Background()); err != nil {
+	if _, err := admin.Of(runs).Devices(context.Background()); err != nil {
 		t.Errorf("who is connected: %v", err)
 	}
 	if again, err = client.DialServer(context.Background(), b.address(), client.Options{}); err != nil {
 		t.Fatalf("who comes back at the end: %v", err)
 	}
 	again.Close()
-	if _, err := client.Login(context.Background(), b.address(), tokens["never seen again"], "late"); !errors.Is(err,
+	if _, err := login.Login(context.Background(), b.address(), tokens["never seen again"], "late"); !errors.Is(err,
 		object.ErrPermission) {
 		t.Errorf("a token of the old authority: %v", err)
 	}

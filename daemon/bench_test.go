@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"tendril/client"
+	"tendril/client/admin"
+	"tendril/client/login"
 )
 
 // benchmarkDaemon starts a daemon that nothing is checked of.
@@ -54,9 +56,9 @@ func BenchmarkConnect(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer conn.Close()
-	token := newToken(b, conn, client.TokenOptions{})
+	token := newToken(b, conn, admin.TokenOptions{})
 	at := d.door.Load().RemoteAddr().String()
-	if _, err := client.Login(context.Background(), at, token, ""); err != nil {
+	if _, err := login.Login(context.Background(), at, token, ""); err != nil {
 		b.Fatal(err)
 	}
 	b.Run("path=unix", func(b *testing.B) {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"tendril/client"
+	"tendril/client/admin"
+	"tendril/client/login"
 	"tendril/cluster/fsm"
 	"tendril/forwarding/clwire"
 	"tendril/store/object"
@@ -46,10 +48,10 @@ func TestClocksOffByHours(t *testing.T) {
 		for i, at := range x.all {
 			what := fmt.Sprintf("node %d, whose clock is off by %v, and the leader's by %v", i, offsets[i], offsets[lead])
 			id := x.put(i, fmt.Sprint("o", lead, i), noise(uint64(i), 1000), client.CreateOptions{})
-			text := newToken(t, x.conns[i], client.TokenOptions{Life: time.Hour, Once: true})
+			text := newToken(t, x.conns[i], admin.TokenOptions{Life: time.Hour, Once: true})
 			for j, other := range x.all {
 				await.Until(t, what+": the object is known everywhere", func() bool { return x.all[j].isPublished(id) })
-				_, err := client.Login(context.Background(), other.address(), text, "")
+				_, err := login.Login(context.Background(), other.address(), text, "")
 				if (err == nil) != (j == 0) {
 					t.Errorf("%s: login %d with a token for one hour and one use: %v", what, j, err)
 				}
@@ -69,12 +71,12 @@ func TestTokenReplayedEverywhere(t *testing.T) {
 	t.Setenv("TENDRIL_CREDENTIALS", t.TempDir())
 	x := newCluster(t, 3, nil)
 	for range 5 {
-		text := newToken(t, x.conns[0], client.TokenOptions{Once: true})
+		text := newToken(t, x.conns[0], admin.TokenOptions{Once: true})
 		var in atomic.Int64
 		var all sync.WaitGroup
 		for i := range 12 {
 			all.Go(func() {
-				_, err := client.Login(context.Background(), x.all[i%3].address(), text, fmt.Sprint("replay", i))
+				_, err := login.Login(context.Background(), x.all[i%3].address(), text, fmt.Sprint("replay", i))
 				if err == nil {
 					in.Add(1)
 				} else if !errors.Is(err, object.ErrPermission) {

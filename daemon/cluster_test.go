@@ -20,6 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tendril/client"
+	"tendril/client/admin"
+	"tendril/client/login"
 	"tendril/cluster/fsm"
 	"tendril/cluster/pki"
 	"tendril/ipc/wire"
@@ -98,7 +100,7 @@ func nodeToken(t testing.TB, c Config) string {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	return newToken(t, conn, client.TokenOptions{Role: pki.Node, Once: true})
+	return newToken(t, conn, admin.TokenOptions{Role: pki.Node, Once: true})
 }
 
 // join makes b's node a member of a's cluster.
@@ -224,11 +226,11 @@ func TestTwoNodesBecomeOneCluster(t *testing.T) {
 
 	// A client that logged in at a comes in at b, until it is revoked at a.
 	conn := dial(t, ca)
-	token := newToken(t, conn, client.TokenOptions{Tenant: "lab"})
-	if _, err := client.Login(context.Background(), a.address(), token, "laptop"); err != nil {
+	token := newToken(t, conn, admin.TokenOptions{Tenant: "lab"})
+	if _, err := login.Login(context.Background(), a.address(), token, "laptop"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.Login(context.Background(), b.address(), newToken(t, conn, client.TokenOptions{}),
+	if _, err := login.Login(context.Background(), b.address(), newToken(t, conn, admin.TokenOptions{}),
 		"at once"); err != nil {
 		t.Errorf("a token that the other node has just made: %v", err)
 	}
@@ -239,11 +241,11 @@ func TestTwoNodesBecomeOneCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer far.Close()
-	if err := conn.RevokeToken(context.Background(), tokenID(t, token), true); err != nil {
+	if err := admin.Of(conn).RevokeToken(context.Background(), tokenID(t, token), true); err != nil {
 		t.Fatal(err)
 	}
 	await.Until(t, "b ends the connection", func() bool {
-		_, err := far.Devices(context.Background())
+		_, err := admin.Of(far).Devices(context.Background())
 		return errors.Is(err, client.ErrDisconnected)
 	})
 	if other, err := client.DialServer(context.Background(), b.address(), client.Options{}); !errors.Is(err,
@@ -403,7 +405,7 @@ func TestJoinsThatAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	revoked := nodeToken(t, ca)
-	if err := conn.RevokeToken(context.Background(), tokenID(t, revoked), false); err != nil {
+	if err := admin.Of(conn).RevokeToken(context.Background(), tokenID(t, revoked), false); err != nil {
 		t.Fatal(err)
 	}
 	silent := freePort(t)
@@ -413,7 +415,7 @@ func TestJoinsThatAreRefused(t *testing.T) {
 		is              error
 		want            string
 	}{
-		{"a client's token", newToken(t, conn, client.TokenOptions{}), a.address(), b, object.ErrPermission, "--role node"},
+		{"a client's token", newToken(t, conn, admin.TokenOptions{}), a.address(), b, object.ErrPermission, "--role node"},
 		{"used", used, a.address(), b, object.ErrPermission, "one use"},
 		{"revoked", revoked, a.address(), b, object.ErrPermission, "revoked"},
 		{"of another cluster", nodeToken(t, again), a.address(), b, object.ErrPermission, "another authority"},

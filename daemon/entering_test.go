@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/store/object"
 	"tendril/tools/e2e/await"
 )
@@ -77,7 +78,7 @@ func TestNamesBeforeTheNodeHasEntered(t *testing.T) {
 		"get by id": func(c *client.Conn) error { return released(c.Get(ctx, id, 0)) },
 		"stat":      func(c *client.Conn) error { _, err := c.StatByName(ctx, "meanwhile"); return err },
 		"checksum":  func(c *client.Conn) error { _, err := c.Checksum(ctx, id); return err },
-		"place":     func(c *client.Conn) error { _, err := c.Place(ctx, object.ID{}, "meanwhile", ""); return err },
+		"place":     func(c *client.Conn) error { _, err := admin.Of(c).Place(ctx, object.ID{}, "meanwhile", ""); return err },
 		"ls":        func(c *client.Conn) error { return listsOnly(c, "meanwhile", "before") },
 	}
 	answers := make(chan error, len(asked))

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/cluster/fsm"
 	"tendril/cluster/pki"
 	"tendril/tools/e2e/await"
@@ -202,8 +203,8 @@ func newKillable(t *testing.T, n int) *killable {
 		x.dirs, x.listen = append(x.dirs, handoverDir(t)), append(x.listen, freePort(t))
 		x.start(i)
 		if i > 0 {
-			token := newToken(t, x.conns[0], client.TokenOptions{Role: pki.Node, Once: true})
-			if _, err := x.conns[i].JoinCluster(context.Background(), x.listen[0], token); err != nil {
+			token := newToken(t, x.conns[0], admin.TokenOptions{Role: pki.Node, Once: true})
+			if _, err := admin.Of(x.conns[i]).JoinCluster(context.Background(), x.listen[0], token); err != nil {
 				t.Fatal(err)
 			}
 		}

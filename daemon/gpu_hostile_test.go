@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/forwarding/cuda/fakecuda"
 	"tendril/ipc"
 	"tendril/ipc/wire"
@@ -67,7 +68,7 @@ func (c *rawClient) ask(kind wire.Type, m ipc.Payload) (wire.Type, []byte) {
 func wantNoDeviceMemory(t *testing.T, conn *client.Conn) {
 	t.Helper()
 	await.Until(t, "the end of all memory of GPUs", func() bool {
-		st, err := conn.Status(context.Background())
+		st, err := admin.Of(conn).Status(context.Background())
 		return err == nil && !strings.Contains(string(st), `"device":`) && memfds(t, "fakecuda") == 0
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/daemon/frontdoor"
 	"tendril/forwarding/cuda/fakecuda"
 	"tendril/store/object"
@@ -148,7 +149,7 @@ func TestObjectsOnGPUs(t *testing.T) {
 		t.Error(err)
 	}
 	await.Until(t, "release of both, which travel with what follows", func() bool {
-		st, err := conn.Status(context.Background())
+		st, err := admin.Of(conn).Status(context.Background())
 		return err == nil && !strings.Contains(string(st), `"device":`)
 	})
 	conn.Close()

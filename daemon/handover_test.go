@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/store/object"
 )
 
@@ -214,7 +215,7 @@ func inSlot(t *testing.T, c *client.Conn) *client.Object {
 	t.Helper()
 	made, err := c.Put(context.Background(), []byte("pinned"), client.CreateOptions{})
 	if err == nil {
-		err = c.IndexState(context.Background())
+		err = admin.Of(c).IndexState(context.Background())
 	}
 	if err != nil {
 		t.Fatal(err)

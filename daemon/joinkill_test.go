@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/store/object"
 	"tendril/tools/e2e/await"
 )
@@ -45,7 +46,7 @@ func TestAJoinIsWholeWhereverItIsKilled(t *testing.T) {
 			socket := filepath.Join(dir, "s")
 			conn := dialSoon(t, socket)
 			persist(t, conn, "kept")
-			_, err := conn.JoinCluster(context.Background(), a.address(), nodeToken(t, ca))
+			_, err := admin.Of(conn).JoinCluster(context.Background(), a.address(), nodeToken(t, ca))
 			if !errors.Is(err, client.ErrDisconnected) {
 				t.Fatalf("the join was not cut short: %v", err)
 			}
@@ -57,7 +58,8 @@ func TestAJoinIsWholeWhereverItIsKilled(t *testing.T) {
 				t.Fatalf("the node is with %v", names)
 			}
 			if !step.member {
-				if _, err := conn.JoinCluster(context.Background(), a.address(), nodeToken(t, ca)); err != nil {
+				if _, err := admin.Of(conn).JoinCluster(context.Background(), a.address(), nodeToken(t,
+					ca)); err != nil {
 					t.Fatalf("the next attempt: %v", err)
 				}
 			}
@@ -77,7 +79,7 @@ func TestAJoinIsWholeWhereverItIsKilled(t *testing.T) {
 
 func infoOf(t *testing.T, conn *client.Conn) (x ClusterInfo) {
 	t.Helper()
-	raw, err := conn.ClusterStatus(context.Background())
+	raw, err := admin.Of(conn).ClusterStatus(context.Background())
 	if err == nil {
 		err = json.Unmarshal(raw, &x)
 	}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"tendril/client"
+	"tendril/client/admin"
+	programs "tendril/client/session"
 	"tendril/cluster/fsm"
 	"tendril/daemon/frontdoor"
 	"tendril/daemon/leases"
@@ -44,7 +46,7 @@ type lesseeSession struct {
 
 // lives reports whether the daemon has not ended the session.
 func (s lesseeSession) lives() bool {
-	_, _, err := s.conn.WorkerFate(context.Background(), 0)
+	_, _, err := programs.Of(s.conn).WorkerFate(context.Background(), 0)
 	return errors.Is(err, object.ErrNotFound)
 }
 
@@ -102,7 +104,7 @@ func (l *lessee) open(conn *client.Conn, o clwire.LeaseOptions) (snap clwire.Sna
 	options, err := json.Marshal(clwire.SessionOptions{Protocol: clwire.Version, Lease: &o})
 	if err == nil {
 		var raw []byte
-		if _, raw, err = conn.OpenSession(context.Background(), "test", options); err == nil {
+		if _, raw, err = programs.Of(conn).Open(context.Background(), "test", options); err == nil {
 			err = json.Unmarshal(raw, &snap)
 		}
 	}
@@ -127,7 +129,7 @@ func allLeasesAt(t testing.TB, d *Daemon) (list []leases.Status) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	raw, err := conn.Leases(context.Background())
+	raw, err := admin.Of(conn).Leases(context.Background())
 	if err == nil {
 		err = json.Unmarshal(raw, &list)
 	}
@@ -208,7 +210,7 @@ func TestLeaseOverNodes(t *testing.T) {
 	})
 	elsewhere := (hers + 1) % 3
 	conn := x.conns[elsewhere]
-	if err := conn.EndLease(context.Background(), list[1].ID[:8]); err != nil {
+	if err := admin.Of(conn).EndLease(context.Background(), list[1].ID[:8]); err != nil {
 		t.Fatal(err)
 	}
 	await.Until(t, "eve's sessions are ended", func() bool { return !eve.sessions[0].lives() })
@@ -220,7 +222,7 @@ func TestLeaseOverNodes(t *testing.T) {
 	defer joe.close()
 	for _, l := range allLeasesAt(t, x.all[elsewhere]) {
 		if l.ID == "" {
-			if err := conn.EndLease(context.Background(), fmt.Sprintf("%s/%d", l.Node, l.Number)); err != nil {
+			if err := admin.Of(conn).EndLease(context.Background(), fmt.Sprintf("%s/%d", l.Node, l.Number)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/cluster/fsm"
 	"tendril/ipc/wire"
 	"tendril/store/object"
@@ -23,7 +24,7 @@ import (
 func leave(t testing.TB, conn *client.Conn, anyway bool) (s LeaveStatus) {
 	t.Helper()
 	await.Until(t, "the node has left", func() bool {
-		raw, err := conn.LeaveCluster(context.Background(), anyway)
+		raw, err := admin.Of(conn).LeaveCluster(context.Background(), anyway)
 		s = LeaveStatus{}
 		if err == nil {
 			err = json.Unmarshal(raw, &s)
@@ -206,7 +207,7 @@ func TestALeaveThatWouldLose(t *testing.T) {
 	id := x.put(0, "large", want, client.CreateOptions{})
 	var s LeaveStatus
 	await.Until(t, "it is known that nobody can take it", func() bool {
-		raw, err := x.conns[0].LeaveCluster(context.Background(), false)
+		raw, err := admin.Of(x.conns[0]).LeaveCluster(context.Background(), false)
 		s = LeaveStatus{}
 		if err == nil {
 			err = json.Unmarshal(raw, &s)
@@ -264,7 +265,7 @@ func TestADeadNodeIsRemoved(t *testing.T) {
 		info := clusterInfo(t, back)
 		return !info.Entered && strings.Contains(info.Why, "removed")
 	})
-	if _, err := conn.LeaveCluster(context.Background(), false); !errors.Is(err, object.ErrTimeout) ||
+	if _, err := admin.Of(conn).LeaveCluster(context.Background(), false); !errors.Is(err, object.ErrTimeout) ||
 		!strings.Contains(err.Error(), "--anyway") {
 		t.Errorf("a leave that asks the cluster: %v", err)
 	}
@@ -319,7 +320,7 @@ func TestALeaveIsWholeWhereverItIsKilled(t *testing.T) {
 			b := startNodeProcess(t, dir, "", false, listen, "HANDOVER_NAME=b")
 			conn := dialSoon(t, filepath.Join(dir, "s"))
 			persist(t, conn, "kept")
-			if _, err := conn.JoinCluster(context.Background(), a.address(), nodeToken(t, ca)); err != nil {
+			if _, err := admin.Of(conn).JoinCluster(context.Background(), a.address(), nodeToken(t, ca)); err != nil {
 				t.Fatal(err)
 			}
 			b.cmd.Process.Kill()
@@ -327,7 +328,7 @@ func TestALeaveIsWholeWhereverItIsKilled(t *testing.T) {
 			b = startNodeProcess(t, dir, step.at, false, listen, "HANDOVER_NAME=b")
 			conn = dialSoon(t, filepath.Join(dir, "s"))
 			await.Until(t, "the leave is cut short", func() bool {
-				_, err := conn.LeaveCluster(context.Background(), false)
+				_, err := admin.Of(conn).LeaveCluster(context.Background(), false)
 				return errors.Is(err, client.ErrDisconnected)
 			})
 			<-b.ended

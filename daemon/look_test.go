@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/cluster/fsm"
 	"tendril/daemon/frontdoor"
 	"tendril/daemon/inspect"
@@ -152,7 +153,7 @@ func TestSessionsOfDevices(t *testing.T) {
 	defer stop()
 	conn := dial(t, c)
 	defer conn.Close()
-	if _, err := conn.Devices(context.Background()); err != nil {
+	if _, err := admin.Of(conn).Devices(context.Background()); err != nil {
 		// the first probe is over, and the metadata has what it found
 		t.Fatal(err)
 	}

@@ -12,7 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"tendril/client"
+	"tendril/client/admin"
+	"tendril/client/login"
 	"tendril/cluster/pki"
 	"tendril/daemon/audit"
 	"tendril/daemon/inspect"
@@ -50,25 +51,26 @@ func TestAdministrationOverHTTP(t *testing.T) {
 	defer conn.Close()
 	for _, m := range []wire.ChangeTenantRequest{{Name: "art", Change: wire.TenantCreate},
 		{Name: "lab", Change: wire.TenantCreate}, {Name: "lab", Change: wire.TenantMap, Kind: 1, Member: "4242"}} {
-		if err := conn.ChangeTenant(context.Background(), m); err != nil {
+		if err := admin.Of(conn).ChangeTenant(context.Background(), m); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var tokens []string
 	for _, tenant := range []string{"lab", "art", "lab"} {
-		token, err := conn.CreateToken(context.Background(), client.TokenOptions{Role: pki.User, Tenant: tenant,
-			Life: time.Hour})
+		token, err := admin.Of(conn).CreateToken(context.Background(), admin.TokenOptions{Role: pki.User,
+			Tenant: tenant,
+			Life:   time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}
 		tokens = append(tokens, token)
 	}
 	for _, name := range []string{"laptop", "desk", "late"} {
-		if _, err := client.Login(context.Background(), d.address(), tokens[0], name); err != nil {
+		if _, err := login.Login(context.Background(), d.address(), tokens[0], name); err != nil {
 			t.Fatal(err)
 		}
 	}
-	scraper, err := conn.CreateToken(context.Background(), client.TokenOptions{Role: pki.Metrics})
+	scraper, err := admin.Of(conn).CreateToken(context.Background(), admin.TokenOptions{Role: pki.Metrics})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/cluster/pki"
 	"tendril/daemon/frontdoor"
 	"tendril/daemon/inspect"
@@ -65,12 +66,12 @@ func TestAnswersFitTheirDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer o.Release()
-	if _, err := conn.CreateToken(context.Background(), client.TokenOptions{Role: pki.Metrics}); err != nil {
+	if _, err := admin.Of(conn).CreateToken(context.Background(), admin.TokenOptions{Role: pki.Metrics}); err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range []wire.ChangeTenantRequest{{Name: "lab", Change: wire.TenantCreate},
 		{Name: "lab", Change: wire.TenantMap, Kind: 1, Member: "4242"}} {
-		if err := conn.ChangeTenant(context.Background(), m); err != nil {
+		if err := admin.Of(conn).ChangeTenant(context.Background(), m); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"tendril/client"
+	"tendril/client/admin"
+	programs "tendril/client/session"
 	"tendril/cluster/pki"
 	"tendril/ipc"
 	"tendril/store/object"
@@ -82,7 +84,8 @@ func TestHostileDials(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.SetPeer(context.Background(), named.Addr().String(), pki.FingerprintOf(authority)); err != nil {
+	if err := admin.Of(conn).SetPeer(context.Background(), named.Addr().String(),
+		pki.FingerprintOf(authority)); err != nil {
 		t.Fatal(err)
 	}
 	tickets := byte(0)
@@ -100,12 +103,11 @@ func TestHostileDials(t *testing.T) {
 		return raw
 	}
 	good := offer(node, nil)
-	if err := conn.DialPeer(context.Background(), 1, 7, good); !errors.Is(err, object.ErrPermission) && !errors.Is(err,
-		object.ErrInvalid) &&
-		!errors.Is(err, object.ErrNotFound) {
+	if err := programs.Of(conn).DialPeer(context.Background(), 1, 7, good); !errors.Is(err, object.ErrPermission) &&
+		!errors.Is(err, object.ErrInvalid) && !errors.Is(err, object.ErrNotFound) {
 		t.Errorf("without a session: %v", err)
 	}
-	if _, _, err := conn.OpenSession(context.Background(), "test", []byte(`{"protocol":1}`)); err != nil {
+	if _, _, err := programs.Of(conn).Open(context.Background(), "test", []byte(`{"protocol":1}`)); err != nil {
 		t.Fatal(err)
 	}
 	var again map[string]any
@@ -121,7 +123,7 @@ func TestHostileDials(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.DialPeer(context.Background(), 1, 7, good); !errors.Is(err, object.ErrUnsupported) ||
+	if err := programs.Of(conn).DialPeer(context.Background(), 1, 7, good); !errors.Is(err, object.ErrUnsupported) ||
 		!strings.Contains(err.Error(), named.Addr().String()) {
 		t.Errorf("for a worker that is none: %v", err) // the connection was made by then
 	}
@@ -145,7 +147,7 @@ func TestHostileDials(t *testing.T) {
 		"garbage":            {[]byte("{\"body\":1}"), object.ErrInvalid},
 		"nothing":            {nil, object.ErrInvalid},
 	} {
-		if err := conn.DialPeer(context.Background(), 1, 7, c.raw); !errors.Is(err, c.want) {
+		if err := programs.Of(conn).DialPeer(context.Background(), 1, 7, c.raw); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", what, err, c.want)
 		}
 	}
@@ -156,7 +158,8 @@ func TestHostileDials(t *testing.T) {
 		t.Errorf("an address of an offer's was dialed and shown %x", b)
 	default:
 	}
-	if err := conn.DialPeer(context.Background(), 1, 7, offer(node, nil)); !errors.Is(err, object.ErrUnsupported) {
+	if err := programs.Of(conn).DialPeer(context.Background(), 1, 7, offer(node, nil)); !errors.Is(err,
+		object.ErrUnsupported) {
 		t.Errorf("a good offer behind all that: %v", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/cluster/fsm"
 	"tendril/ipc/wire"
 	"tendril/store/object"
@@ -119,7 +120,7 @@ func TestARecoveryIsWholeWhereverItIsKilled(t *testing.T) {
 			b := startNodeProcess(t, dir, "", false, listen, "HANDOVER_NAME=b")
 			conn := dialSoon(t, filepath.Join(dir, "s"))
 			persist(t, conn, "kept")
-			if _, err := conn.JoinCluster(context.Background(), a.address(), nodeToken(t, ca)); err != nil {
+			if _, err := admin.Of(conn).JoinCluster(context.Background(), a.address(), nodeToken(t, ca)); err != nil {
 				t.Fatal(err)
 			}
 			b.cmd.Process.Kill()
@@ -131,7 +132,8 @@ func TestARecoveryIsWholeWhereverItIsKilled(t *testing.T) {
 				return x.Entered && len(x.Nodes) == 2
 			})
 			ns.end(a)
-			if _, err := conn.RecoverCluster(context.Background(), true); !errors.Is(err, client.ErrDisconnected) {
+			if _, err := admin.Of(conn).RecoverCluster(context.Background(), true); !errors.Is(err,
+				client.ErrDisconnected) {
 				t.Fatalf("the recovery was not cut short: %v", err)
 			}
 			<-b.ended

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"tendril/client"
+	"tendril/client/admin"
 	"tendril/cluster/fsm"
 	"tendril/cluster/pki"
 	"tendril/ipc/wire"
@@ -18,7 +18,7 @@ import (
 func TestReleasesThatDoNotFit(t *testing.T) {
 	x := newCluster(t, 2, nil)
 	a, b := x.all[0], x.all[1].meta.now.Load()
-	token, err := pki.ParseToken(newToken(t, x.conns[0], client.TokenOptions{Role: pki.Node}))
+	token, err := pki.ParseToken(newToken(t, x.conns[0], admin.TokenOptions{Role: pki.Node}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,5 +48,5 @@ func TestReleasesThatDoNotFit(t *testing.T) {
 	if !errors.Is(err, object.ErrVersion) || !strings.Contains(err.Error(), "node n0 (release test)") {
 		t.Errorf("a change that the leader does not know: %v", err)
 	}
-	newToken(t, x.conns[1], client.TokenOptions{}) // afterwards both work
+	newToken(t, x.conns[1], admin.TokenOptions{}) // afterwards both work
 }

@@ -22,6 +22,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tendril/client"
+	"tendril/client/admin"
+	"tendril/client/login"
 	"tendril/cluster/fsm"
 	"tendril/cluster/pki"
 	"tendril/cluster/raftnode"
@@ -72,16 +74,28 @@ func dial(t *testing.T, c Config) *client.Conn {
 }
 
 // newToken makes a token through the front door.
-func newToken(t testing.TB, conn *client.Conn, o client.TokenOptions) string {
+func newToken(t testing.TB, conn *client.Conn, o admin.TokenOptions) string {
 	t.Helper()
 	if o.Role == 0 {
 		o.Role = pki.User
 	}
-	text, err := conn.CreateToken(context.Background(), o)
+	text, err := admin.Of(conn).CreateToken(context.Background(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return text
+}
+
+// tokensAt describes a node's tokens as one JSON array.
+func tokensAt(conn *client.Conn) ([]byte, error) {
+	var all []json.RawMessage
+	for raw, err := range admin.Of(conn).EachToken(context.Background()) {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, raw)
+	}
+	return json.Marshal(all)
 }
 
 func tokenID(t *testing.T, text string) object.ID {
@@ -108,8 +122,8 @@ func TestLoginAndWhatEndsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer local.Close()
-	token := newToken(t, local, client.TokenOptions{Tenant: "lab"})
-	in, err := client.Login(context.Background(), at, token, "laptop")
+	token := newToken(t, local, admin.TokenOptions{Tenant: "lab"})
+	in, err := login.Login(context.Background(), at, token, "laptop")
 	if err != nil || in.Tenant != "lab" || in.Name != "laptop" || in.Role != pki.User {
 		t.Fatalf("%+v, %v", in, err)
 	}
@@ -125,24 +139,24 @@ func TestLoginAndWhatEndsIt(t *testing.T) {
 	if far.Daemon().Tenant != "lab" || !far.Remote() {
 		t.Errorf("%+v", far.Daemon())
 	}
-	if _, err := far.Devices(context.Background()); err != nil {
+	if _, err := admin.Of(far).Devices(context.Background()); err != nil {
 		t.Error(err)
 	}
 	if _, err := far.Create(context.Background(), 10, client.CreateOptions{}); !errors.Is(err, object.ErrUnsupported) {
 		t.Errorf("create from another machine: %v", err)
 	}
-	if _, err := far.CreateToken(context.Background(), client.TokenOptions{Role: pki.User}); !errors.Is(err,
+	if _, err := admin.Of(far).CreateToken(context.Background(), admin.TokenOptions{Role: pki.User}); !errors.Is(err,
 		object.ErrPermission) {
 		t.Errorf("a token from another machine: %v", err)
 	}
 	// A second login with the same token, then the token and all that it paid for are revoked.
-	if _, err := client.Login(context.Background(), at, token, ""); err != nil {
+	if _, err := login.Login(context.Background(), at, token, ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := local.RevokeToken(context.Background(), tokenID(t, token), true); err != nil {
+	if err := admin.Of(local).RevokeToken(context.Background(), tokenID(t, token), true); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := far.Devices(context.Background()); !errors.Is(err, client.ErrDisconnected) {
+	if _, err := admin.Of(far).Devices(context.Background()); !errors.Is(err, client.ErrDisconnected) {
 		t.Errorf("a revoked connection goes on: %v", err)
 	}
 	if _, err := client.DialServer(context.Background(), at, client.Options{}); !errors.Is(err, object.ErrPermission) {
@@ -163,15 +177,15 @@ func TestTokensThatAreNoGood(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	once := newToken(t, conn, client.TokenOptions{Once: true})
-	if _, err := client.Login(context.Background(), at, once, ""); err != nil {
+	once := newToken(t, conn, admin.TokenOptions{Once: true})
+	if _, err := login.Login(context.Background(), at, once, ""); err != nil {
 		t.Fatal(err)
 	}
-	revoked := newToken(t, conn, client.TokenOptions{})
-	if err := conn.RevokeToken(context.Background(), tokenID(t, revoked), false); err != nil {
+	revoked := newToken(t, conn, admin.TokenOptions{})
+	if err := admin.Of(conn).RevokeToken(context.Background(), tokenID(t, revoked), false); err != nil {
 		t.Fatal(err)
 	}
-	short := newToken(t, conn, client.TokenOptions{Life: time.Second})
+	short := newToken(t, conn, admin.TokenOptions{Life: time.Second})
 	time.Sleep(1100 * time.Millisecond) // Pause: no token lives for less than a second
 	never, err := d.meta.authority.NewToken()
 	if err != nil {
@@ -186,7 +200,7 @@ func TestTokensThatAreNoGood(t *testing.T) {
 		{"of another cluster", once, other.door.Load().RemoteAddr().String(), "another authority"},
 		{"no token", "hello", at, "begins with"},
 	} {
-		if _, err := client.Login(context.Background(), x.at, x.token, ""); err == nil || !strings.Contains(err.Error(),
+		if _, err := login.Login(context.Background(), x.at, x.token, ""); err == nil || !strings.Contains(err.Error(),
 			x.want) {
 			t.Errorf("%s: %v", x.name, err)
 		}
@@ -196,7 +210,7 @@ func TestTokensThatAreNoGood(t *testing.T) {
 	} else {
 		far.Close()
 	}
-	raw, err := conn.Tokens(context.Background())
+	raw, err := tokensAt(conn)
 	var list []inspect.Token
 	if err == nil {
 		err = json.Unmarshal(raw, &list)
@@ -224,13 +238,13 @@ func TestRestartKeepsWhatItShould(t *testing.T) {
 	if conn.Daemon().Tenant != "lab" {
 		t.Errorf("tenant %q", conn.Daemon().Tenant)
 	}
-	token := newToken(t, conn, client.TokenOptions{Tenant: "lab"})
-	elsewhere := newToken(t, conn, client.TokenOptions{Tenant: "garden"})
-	if _, err := client.Login(context.Background(), at, elsewhere, "bench"); !errors.Is(err, object.ErrPermission) ||
+	token := newToken(t, conn, admin.TokenOptions{Tenant: "lab"})
+	elsewhere := newToken(t, conn, admin.TokenOptions{Tenant: "garden"})
+	if _, err := login.Login(context.Background(), at, elsewhere, "bench"); !errors.Is(err, object.ErrPermission) ||
 		!strings.Contains(err.Error(), "reserved for a tenant") {
 		t.Errorf("a reserved name: %v", err)
 	}
-	if _, err := client.Login(context.Background(), at, token, "bench"); err != nil {
+	if _, err := login.Login(context.Background(), at, token, "bench"); err != nil {
 		t.Fatal(err)
 	}
 	publish(t, conn, "fleeting", []byte("bytes"))
@@ -276,7 +290,7 @@ func TestRestartKeepsWhatItShould(t *testing.T) {
 	} else {
 		obj.Release()
 	}
-	if raw, err := again.Tokens(context.Background()); err != nil || !strings.Contains(string(raw), tokenID(t,
+	if raw, err := tokensAt(again); err != nil || !strings.Contains(string(raw), tokenID(t,
 		token).String()) {
 		t.Errorf("tokens: %s, %v", raw, err)
 	}
@@ -531,7 +545,7 @@ func TestDoorToTheNetworkWaitsForAToken(t *testing.T) {
 	}
 	conn := dial(t, c)
 	defer conn.Close()
-	newToken(t, conn, client.TokenOptions{})
+	newToken(t, conn, admin.TokenOptions{})
 	if d.door.Load().RemoteAddr() == nil || d.whyClosed() != "" {
 		t.Errorf("not open with a token: %s", d.whyClosed())
 	}
@@ -562,7 +576,7 @@ func TestDamagedMetadataEndsTheStart(t *testing.T) {
 	c := aConfig(t)
 	_, stop := serve(t, c)
 	conn := dial(t, c)
-	newToken(t, conn, client.TokenOptions{})
+	newToken(t, conn, admin.TokenOptions{})
 	conn.Close()
 	stop()
 	files, err := filepath.Glob(filepath.Join(c.StateDir, "raft", "log", "*.wal"))
@@ -613,7 +627,7 @@ func TestReloadTakesTheCertificateAnew(t *testing.T) {
 	d, stop := serve(t, c)
 	defer stop()
 	at := d.door.Load().RemoteAddr().String()
-	if _, err := client.Login(context.Background(), at, newToken(t, dial(t, c), client.TokenOptions{}),
+	if _, err := login.Login(context.Background(), at, newToken(t, dial(t, c), admin.TokenOptions{}),
 		""); err != nil {
 		t.Fatal(err)
 	}
@@ -662,7 +676,7 @@ func TestReloadTakesTheCertificateAnew(t *testing.T) {
 			t.Errorf("somebody else's: %v, %s", err, serial())
 		}
 	}
-	if _, err := far.Devices(context.Background()); err != nil {
+	if _, err := admin.Of(far).Devices(context.Background()); err != nil {
 		t.Errorf("who was connected: %v", err)
 	}
 	again, err := client.DialServer(context.Background(), at, client.Options{})
@@ -688,7 +702,7 @@ func TestFullDiskStopsChangesAlone(t *testing.T) {
 	defer unix.Unmount(c.StateDir, unix.MNT_DETACH)
 	d, stop := serve(t, c)
 	conn := dial(t, c)
-	token := newToken(t, conn, client.TokenOptions{})
+	token := newToken(t, conn, admin.TokenOptions{})
 	filler := filepath.Join(c.StateDir, "filler")
 	var err error
 	for i := 0; i < 200_000 && err == nil; i++ {
@@ -700,7 +714,7 @@ func TestFullDiskStopsChangesAlone(t *testing.T) {
 	if !errors.Is(err, object.ErrFull) {
 		t.Fatalf("the disk is full: %v", err)
 	}
-	if _, err := conn.CreateToken(context.Background(), client.TokenOptions{Role: pki.User}); !errors.Is(err,
+	if _, err := admin.Of(conn).CreateToken(context.Background(), admin.TokenOptions{Role: pki.User}); !errors.Is(err,
 		object.ErrFull) &&
 		!errors.Is(err, object.ErrBusy) {
 		t.Errorf("a token on a full disk: %v", err)
@@ -710,18 +724,18 @@ func TestFullDiskStopsChangesAlone(t *testing.T) {
 		t.Fatalf("the store needs no disk: %v", err)
 	}
 	obj.Release()
-	if raw, err := conn.Tokens(context.Background()); err != nil || !strings.Contains(string(raw), tokenID(t,
+	if raw, err := tokensAt(conn); err != nil || !strings.Contains(string(raw), tokenID(t,
 		token).String()) {
 		t.Errorf("reading: %s, %v", raw, err)
 	}
-	if _, err := conn.Status(context.Background()); err != nil {
+	if _, err := admin.Of(conn).Status(context.Background()); err != nil {
 		t.Error(err)
 	}
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
 	for range 1200 { // ends as soon as it may; a loaded machine takes its time
-		if _, err = conn.CreateToken(context.Background(), client.TokenOptions{Role: pki.User}); err == nil {
+		if _, err = admin.Of(conn).CreateToken(context.Background(), admin.TokenOptions{Role: pki.User}); err == nil {
 			break
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -733,8 +747,9 @@ func TestFullDiskStopsChangesAlone(t *testing.T) {
 	stop()
 	_, stop = serve(t, c)
 	defer stop()
-	if raw, err := dial(t, c).Tokens(context.Background()); err != nil || !strings.Contains(string(raw), tokenID(t,
-		token).String()) {
+	if raw, err := tokensAt(dial(t, c)); err != nil || !strings.Contains(string(raw),
+		tokenID(t,
+			token).String()) {
 		t.Errorf("after a restart: %s, %v", raw, err)
 	}
 }
@@ -751,17 +766,17 @@ func TestNoSecretInAnyLog(t *testing.T) {
 	go func() { down <- d.Run(ctx) }()
 	<-up
 	conn := dial(t, c)
-	text := newToken(t, conn, client.TokenOptions{Once: true})
+	text := newToken(t, conn, admin.TokenOptions{Once: true})
 	at := d.door.Load().RemoteAddr().String()
 	for range 2 { // good, then used
-		_, err := client.Login(context.Background(), at, text, "")
+		_, err := login.Login(context.Background(), at, text, "")
 		t.Log(err)
 	}
 	far, err := client.DialServer(context.Background(), at, client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := conn.OpenPage(context.Background())
+	page, err := admin.Of(conn).OpenPage(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -903,9 +918,9 @@ func TestGuessedTokensWriteNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	used := newToken(t, dial(t, c), client.TokenOptions{Once: true})
+	used := newToken(t, dial(t, c), admin.TokenOptions{Once: true})
 	at := d.door.Load().RemoteAddr().String()
-	if _, err := client.Login(context.Background(), at, used, ""); err != nil {
+	if _, err := login.Login(context.Background(), at, used, ""); err != nil {
 		t.Fatal(err)
 	}
 	// its devices have been told to the cluster, or are about to be
@@ -919,7 +934,7 @@ func TestGuessedTokensWriteNothing(t *testing.T) {
 	before, applied := certificates(), d.meta.raft.Status().AppliedIndex
 	for range 20 {
 		for _, text := range []string{guess.Text(), used} {
-			if _, err := client.Login(context.Background(), at, text, ""); !errors.Is(err, object.ErrPermission) {
+			if _, err := login.Login(context.Background(), at, text, ""); !errors.Is(err, object.ErrPermission) {
 				t.Fatal(err)
 			}
 		}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/cluster/fsm"
 	"tendril/store"
 	"tendril/store/object"
@@ -393,12 +394,12 @@ func TestDamagedReplica(t *testing.T) {
 func TestScrubGivesUpADamagedReplica(t *testing.T) {
 	want := noise(20, 12<<20)
 	x, id := damagedReplica(t, want)
-	report, err := x.conns[1].Scrub(t.Context(), nil)
+	report, err := admin.Of(x.conns[1]).Scrub(t.Context(), nil)
 	if err != nil || len(report.Damaged) != 1 || report.Damaged[0].ID != id {
 		t.Fatalf("the scrub found %+v, %v", report, err)
 	}
 	await.Until(t, "the replica is another one", func() bool {
-		report, err := x.conns[1].Scrub(t.Context(), nil)
+		report, err := admin.Of(x.conns[1]).Scrub(t.Context(), nil)
 		return err == nil && len(report.Damaged) == 0 && len(x.listed(0, id)) == 2 && x.has(1, id)
 	})
 	x.whole(0, id, want)
@@ -588,7 +589,7 @@ func TestReplicasSayWhatTheyAre(t *testing.T) {
 		}
 		check(fmt.Sprintf("%+v", q), list)
 	}
-	top, err := x.conns[1].Top(context.Background(), 10)
+	top, err := admin.Of(x.conns[1]).Top(context.Background(), 10)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/cluster/fsm"
 	"tendril/store/object"
 	"tendril/tools/e2e/await"
@@ -20,7 +21,8 @@ func (x *clusterOf) joinProcess(dir, listen, name, kill string) (*nodeProcess, *
 	x.t.Helper()
 	p := startNodeProcess(x.t, dir, kill, false, "HANDOVER_LISTEN="+listen, "HANDOVER_NAME="+name)
 	conn := dialSoon(x.t, filepath.Join(dir, "s"))
-	if _, err := conn.JoinCluster(context.Background(), x.all[0].address(), nodeToken(x.t, x.all[0].cfg)); err != nil {
+	if _, err := admin.Of(conn).JoinCluster(context.Background(), x.all[0].address(), nodeToken(x.t,
+		x.all[0].cfg)); err != nil {
 		x.t.Fatal(err)
 	}
 	await.Until(x.t, "the process is a member", func() bool { return infoOf(x.t, conn).Entered })

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"tendril/client"
+	"tendril/client/admin"
 	"tendril/cluster/fsm"
 	"tendril/cluster/pki"
 	"tendril/ipc/wire"
@@ -57,13 +57,14 @@ func TestScrapeToken(t *testing.T) {
 		}
 		defer conn.Close()
 	}
-	admin := dial(t, c)
-	defer admin.Close()
+	root := dial(t, c)
+	defer root.Close()
 	if d.anyoneMayCome() {
 		t.Fatal("somebody may come before there is a token")
 	}
 	make := func(tenant string) string {
-		text, err := admin.CreateToken(context.Background(), client.TokenOptions{Role: pki.Metrics, Tenant: tenant})
+		text, err := admin.Of(root).CreateToken(context.Background(), admin.TokenOptions{Role: pki.Metrics,
+			Tenant: tenant})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,15 +95,15 @@ func TestScrapeToken(t *testing.T) {
 	if _, err := d.Enroll("", enroll); !errors.Is(err, object.ErrPermission) {
 		t.Errorf("a certificate for a scrape token: %v", err)
 	}
-	_, err = admin.CreateToken(context.Background(), client.TokenOptions{Role: pki.Metrics, Once: true})
+	_, err = admin.Of(root).CreateToken(context.Background(), admin.TokenOptions{Role: pki.Metrics, Once: true})
 	if !errors.Is(err, object.ErrInvalid) {
 		t.Errorf("a scrape token for one use: %v", err)
 	}
-	user, err := admin.CreateToken(context.Background(), client.TokenOptions{Role: pki.User, Life: time.Hour})
+	user, err := admin.Of(root).CreateToken(context.Background(), admin.TokenOptions{Role: pki.User, Life: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := admin.RevokeToken(context.Background(), secret.ID(), false); err != nil {
+	if err := admin.Of(root).RevokeToken(context.Background(), secret.ID(), false); err != nil {
 		t.Fatal(err)
 	}
 	for what, text := range map[string]string{"revoked": all, "of a user": user, "none": ""} {

@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"tendril/client"
+	"tendril/client/admin"
+	"tendril/client/login"
+	programs "tendril/client/session"
 	"tendril/store/object"
 )
 
@@ -93,11 +96,11 @@ func TestSilentControlConnectionIsLeft(t *testing.T) {
 	c := aConfig(t)
 	d, stop := serve(t, c)
 	defer stop()
-	text := newToken(t, dial(t, c), client.TokenOptions{})
+	text := newToken(t, dial(t, c), admin.TokenOptions{})
 	s := newSwallower(t, d.door.Load().RemoteAddr().String())
 	defer s.end()
 	at := s.l.Addr().String()
-	if _, err := client.Login(context.Background(), at, text, ""); err != nil {
+	if _, err := login.Login(context.Background(), at, text, ""); err != nil {
 		t.Fatal(err)
 	}
 	for name, patience := range map[string]time.Duration{"may come back": time.Minute, "may not": 0} {
@@ -107,16 +110,16 @@ func TestSilentControlConnectionIsLeft(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			if _, _, err := conn.OpenSession(context.Background(), "test", []byte(`{"protocol":1}`)); err != nil {
+			if _, _, err := programs.Of(conn).Open(context.Background(), "test", []byte(`{"protocol":1}`)); err != nil {
 				t.Fatal(err)
 			}
-			if granted, err := conn.KeepSession(context.Background(),
+			if granted, err := programs.Of(conn).Keep(context.Background(),
 				patience); err != nil || (granted > 0) != (patience > 0) {
 				t.Fatalf("kept for %v: %v", granted, err)
 			}
 			before := s.conns.Load()
 			s.turn.Add(1)
-			_, _, err = conn.WorkerFate(context.Background(), 77)
+			_, _, err = programs.Of(conn).WorkerFate(context.Background(), 77)
 			switch {
 			case patience > 0 && (!errors.Is(err, object.ErrNotFound) || s.conns.Load() == before):
 				t.Errorf("a call in a session that may come back: %v, by %d new connections", err,

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"tendril/client"
+	"tendril/client/admin"
+	"tendril/client/login"
 	"tendril/cluster/fsm"
 	"tendril/cluster/pki"
 	"tendril/daemon/frontdoor"
@@ -22,7 +24,7 @@ import (
 func tenantsAt(t *testing.T, c Config) map[string]inspect.Tenant {
 	t.Helper()
 	found := map[string]inspect.Tenant{}
-	for raw, err := range dial(t, c).EachTenant(context.Background()) {
+	for raw, err := range admin.Of(dial(t, c)).EachTenant(context.Background()) {
 		var x inspect.Tenant
 		if err != nil || json.Unmarshal(raw, &x) != nil {
 			t.Fatal(err)
@@ -48,7 +50,7 @@ func TestNamesThatAreNotAnswered(t *testing.T) {
 	change := func(tenant string, m wire.ChangeTenantRequest) {
 		t.Helper()
 		m.Name = tenant
-		if err := dial(t, ca).ChangeTenant(context.Background(), m); err != nil {
+		if err := admin.Of(dial(t, ca)).ChangeTenant(context.Background(), m); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -94,12 +96,12 @@ func TestTenantsOfTheCluster(t *testing.T) {
 	ns, ca, cb := newNodes(t), aNode(t, "a"), aNode(t, "b")
 	a, b := ns.start(ca), ns.start(cb)
 	join(t, ca, a, b)
-	admin, me := dial(t, ca), fmt.Sprint(os.Getuid())
-	before := admin.Daemon().Tenant
+	root, me := dial(t, ca), fmt.Sprint(os.Getuid())
+	before := root.Daemon().Tenant
 	change := func(c Config, m wire.ChangeTenantRequest, want error) {
 		t.Helper()
 		m.Name = "lab"
-		if err := dial(t, c).ChangeTenant(context.Background(), m); !errors.Is(err, want) {
+		if err := admin.Of(dial(t, c)).ChangeTenant(context.Background(), m); !errors.Is(err, want) {
 			t.Fatalf("%+v: %v, want %v", m, err, want)
 		}
 	}
@@ -125,12 +127,12 @@ func TestTenantsOfTheCluster(t *testing.T) {
 	isAt(ca, "lab")
 
 	putPublished(t, ca, "x")
-	token, err := admin.CreateToken(context.Background(), client.TokenOptions{Role: pki.User, Tenant: "lab"})
+	token, err := admin.Of(root).CreateToken(context.Background(), admin.TokenOptions{Role: pki.User, Tenant: "lab"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	door := b.door.Load().RemoteAddr().String()
-	if _, err := client.Login(context.Background(), door, token, "laptop"); err != nil {
+	if _, err := login.Login(context.Background(), door, token, "laptop"); err != nil {
 		t.Fatal(err)
 	}
 	far, err := client.DialServer(context.Background(), door, client.Options{})
@@ -152,7 +154,7 @@ func TestTenantsOfTheCluster(t *testing.T) {
 		object.ErrPermission) {
 		t.Errorf("while it is disabled: %v", err)
 	}
-	if _, err := client.Login(context.Background(), door, token, "other"); !errors.Is(err, object.ErrPermission) {
+	if _, err := login.Login(context.Background(), door, token, "other"); !errors.Is(err, object.ErrPermission) {
 		t.Errorf("a token while it is disabled: %v", err)
 	}
 	if err := hasX(dial(t, cb)); err != nil {
@@ -189,9 +191,9 @@ func TestQuotasOfTenants(t *testing.T) {
 	tenant := dial(t, ca).Daemon().Tenant
 	quota := func(m wire.ChangeTenantRequest) error {
 		m.Name, m.Change = tenant, wire.TenantQuota
-		return dial(t, ca).ChangeTenant(context.Background(), m)
+		return admin.Of(dial(t, ca)).ChangeTenant(context.Background(), m)
 	}
-	if err := dial(t, ca).ChangeTenant(context.Background(), wire.ChangeTenantRequest{Name: tenant,
+	if err := admin.Of(dial(t, ca)).ChangeTenant(context.Background(), wire.ChangeTenantRequest{Name: tenant,
 		Change: wire.TenantCreate}); err != nil {
 		t.Fatal(err)
 	}
@@ -257,7 +259,7 @@ func TestTenantsComeAndGoWithTheCluster(t *testing.T) {
 		{Change: wire.TenantMap, Kind: uint8(fsm.MemberUser), Member: fmt.Sprint(os.Getuid())},
 		{Change: wire.TenantQuota, Fields: wire.QuotaMemory, Memory: 5 << 20}} {
 		m.Name = "lab"
-		if err := dial(t, ca).ChangeTenant(context.Background(), m); err != nil {
+		if err := admin.Of(dial(t, ca)).ChangeTenant(context.Background(), m); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -267,7 +269,7 @@ func TestTenantsComeAndGoWithTheCluster(t *testing.T) {
 	if q := b.quotaOf("lab"); q.MemoryBytes != 5<<20 {
 		t.Errorf("its quota: %+v", q)
 	}
-	if _, err := dial(t, cb).LeaveCluster(context.Background(), false); err != nil {
+	if _, err := admin.Of(dial(t, cb)).LeaveCluster(context.Background(), false); err != nil {
 		t.Fatal(err)
 	}
 	await.Until(t, "who connects is itself", func() bool { return dial(t, cb).Daemon().Tenant == own })

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"tendril/client"
+	"tendril/client/admin"
+	"tendril/client/login"
 	"tendril/cluster/fsm"
 	"tendril/cluster/pki"
 	"tendril/cluster/transfer"
@@ -453,8 +455,8 @@ func TestOnlyMembersGetObjects(t *testing.T) {
 		}
 	}
 	// A client's certificate, with the nodes' protocol.
-	token := newToken(t, x.conns[0], client.TokenOptions{})
-	in, err := client.Login(context.Background(), a.address(), token, "laptop")
+	token := newToken(t, x.conns[0], admin.TokenOptions{})
+	in, err := login.Login(context.Background(), a.address(), token, "laptop")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -495,7 +497,7 @@ func TestPlaceSaysWhy(t *testing.T) {
 	id := x.put(0, "here", noise(8, 1000), client.CreateOptions{})
 	x.share()
 	ask := func(node int, policy string) (s PlaceStatus, err error) {
-		raw, err := x.conns[node].Place(context.Background(), id, "", policy)
+		raw, err := admin.Of(x.conns[node]).Place(context.Background(), id, "", policy)
 		if err == nil {
 			err = json.Unmarshal(raw, &s)
 		}
@@ -516,7 +518,8 @@ func TestPlaceSaysWhy(t *testing.T) {
 			t.Errorf("%q: %v", policy, err)
 		}
 	}
-	if _, err := x.conns[1].Place(context.Background(), object.ID{}, "nothing", ""); !errors.Is(err, object.ErrNotFound) {
+	if _, err := admin.Of(x.conns[1]).Place(context.Background(), object.ID{}, "nothing", ""); !errors.Is(err,
+		object.ErrNotFound) {
 		t.Errorf("what is not published: %v", err)
 	}
 }

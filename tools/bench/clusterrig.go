@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/cluster/pki"
 )
 
@@ -85,11 +86,11 @@ func (r *clusterRig) fill(ctx context.Context, n int) error {
 		}
 		r.atEnd(x.kill)
 		if i > 0 {
-			token, err := r.nodes[0].conn.CreateToken(ctx, client.TokenOptions{Role: pki.Node, Once: true})
+			token, err := admin.Of(r.nodes[0].conn).CreateToken(ctx, admin.TokenOptions{Role: pki.Node, Once: true})
 			if err != nil {
 				return err
 			}
-			if _, err := x.conn.JoinCluster(ctx, r.nodes[0].address, token); err != nil {
+			if _, err := admin.Of(x.conn).JoinCluster(ctx, r.nodes[0].address, token); err != nil {
 				return err
 			}
 		}
@@ -215,7 +216,7 @@ func (x *clusterNode) kill() {
 
 // view is what the node says of the cluster; zero where it does not answer.
 func (x *clusterNode) view() (v clusterView) {
-	if raw, err := x.conn.ClusterStatus(context.Background()); err == nil {
+	if raw, err := admin.Of(x.conn).ClusterStatus(context.Background()); err == nil {
 		_ = json.Unmarshal(raw, &v)
 	}
 	return v

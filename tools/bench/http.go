@@ -17,6 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tendril/client"
+	"tendril/client/admin"
+	"tendril/client/session"
 	"tendril/forwarding/clwire"
 	"tendril/tools/browser"
 )
@@ -164,7 +166,7 @@ func scrapeOfMany(r *rig) (float64, error) {
 			return 0, err
 		}
 		defer s.Close()
-		if _, _, err := s.OpenSession(context.Background(), "bench", options); err != nil {
+		if _, _, err := session.Of(s).Open(context.Background(), "bench", options); err != nil {
 			return 0, err
 		}
 	}
@@ -220,7 +222,7 @@ func download(r *rig) (value, reference float64, err error) {
 		return 0, 0, err
 	}
 	defer o.Release()
-	page, err := c.OpenPage(context.Background())
+	page, err := admin.Of(c).OpenPage(context.Background())
 	if err != nil {
 		return 0, 0, err
 	}
@@ -294,7 +296,7 @@ func memoryWith(r *rig, ask func(conn net.Conn, c *client.Conn, address, key str
 		return 0, err
 	}
 	defer c.Close()
-	page, err := c.OpenPage(context.Background())
+	page, err := admin.Of(c).OpenPage(context.Background())
 	if err != nil {
 		return 0, err
 	}
@@ -348,7 +350,7 @@ func firstPaint(r *rig) (float64, error) {
 	if err := manyObjects(c, paintObjects); err != nil {
 		return 0, err
 	}
-	address, err := c.OpenPage(context.Background())
+	address, err := admin.Of(c).OpenPage(context.Background())
 	if err != nil {
 		return 0, err
 	}

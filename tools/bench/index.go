@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/store/object"
 )
 
@@ -59,7 +60,7 @@ func (r *rig) indexReader() (_ *client.Conn, err error) {
 		}
 		r.atEnd(func() { r.viaIndex.Close() })
 	}
-	return r.viaIndex, r.viaIndex.IndexState(context.Background())
+	return r.viaIndex, admin.Of(r.viaIndex).IndexState(context.Background())
 }
 
 // indexed measures get + release of an object of so many bytes, which another connection made.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/store/object"
 )
 
@@ -119,7 +120,7 @@ func fragmentation(r *rig) (float64, error) {
 		}
 	}
 	time.Sleep(25 * time.Second) // what nobody needs goes back by itself: after 10 s, with the writer's next sweep
-	raw, err := conns[0].Status(context.Background())
+	raw, err := admin.Of(conns[0]).Status(context.Background())
 	if err != nil {
 		return 0, err
 	}

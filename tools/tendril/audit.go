@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/daemon"
 	"tendril/daemon/audit"
 )
@@ -36,7 +37,7 @@ func (c *cli) auditVerb() *cobra.Command {
 			return usagef("--since %v: want how long ago, such as 24h", since)
 		}
 		return c.asking(func(ctx context.Context, conn *client.Conn, _ []string) error {
-			q := client.AuditQuery{Tenant: tenant}
+			q := admin.AuditQuery{Tenant: tenant}
 			if since > 0 {
 				q.Since = time.Now().Add(-since)
 			}
@@ -49,10 +50,10 @@ func (c *cli) auditVerb() *cobra.Command {
 	return c.jsonFlag(cmd)
 }
 
-func (c *cli) showAudit(ctx context.Context, conn *client.Conn, q client.AuditQuery, follow bool) error {
+func (c *cli) showAudit(ctx context.Context, conn *client.Conn, q admin.AuditQuery, follow bool) error {
 	said, none := false, true
 	for {
-		raw, err := conn.Audit(ctx, q)
+		raw, err := admin.Of(conn).Audit(ctx, q)
 		if err != nil {
 			return err
 		}

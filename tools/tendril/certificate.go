@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/daemon/inspect"
 	"tendril/store/object"
 )
@@ -28,7 +29,7 @@ func (c *cli) certificateVerb() *cobra.Command {
 }
 
 func certificatesOf(ctx context.Context, conn *client.Conn) iter.Seq2[inspect.Certificate, error] {
-	return decoded[inspect.Certificate](conn.EachCertificate(ctx), "certificates")
+	return decoded[inspect.Certificate](admin.Of(conn).EachCertificate(ctx), "certificates")
 }
 
 func (c *cli) certificateListVerb() *cobra.Command {
@@ -49,7 +50,7 @@ func (c *cli) certificateListVerb() *cobra.Command {
 }
 
 func (c *cli) certificateRevokeVerb() *cobra.Command {
-	var which client.CertificateChoice
+	var which admin.CertificateChoice
 	var reason string
 	cmd := &cobra.Command{
 		Use:   "revoke [SERIAL]",
@@ -74,7 +75,7 @@ func (c *cli) certificateRevokeVerb() *cobra.Command {
 			return list
 		}),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 && which == (client.CertificateChoice{}) {
+			if len(args) == 0 && which == (admin.CertificateChoice{}) {
 				return usagef("want a serial number, --tenant or --node")
 			}
 			conn, err := c.dial(cmd.Context())
@@ -87,7 +88,7 @@ func (c *cli) certificateRevokeVerb() *cobra.Command {
 					return hinted{err, "See which there are with: tendril certificate ls"}
 				}
 			}
-			revoked, err := conn.RevokeCertificates(cmd.Context(), which, reason)
+			revoked, err := admin.Of(conn).RevokeCertificates(cmd.Context(), which, reason)
 			if err != nil {
 				return hinted{err, "See which there are with: tendril certificate ls"}
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/daemon"
 )
 
@@ -69,7 +70,7 @@ func (c *cli) joinCluster(ctx context.Context, address, token string) error {
 		return err
 	}
 	defer conn.Close()
-	raw, err := conn.JoinCluster(ctx, address, token)
+	raw, err := admin.Of(conn).JoinCluster(ctx, address, token)
 	if err != nil {
 		return err
 	}
@@ -107,7 +108,7 @@ func (c *cli) clusterStatusVerb() *cobra.Command {
 		Example: "  tendril cluster status --json",
 		Args:    cobra.NoArgs,
 		RunE: c.asking(func(ctx context.Context, conn *client.Conn, _ []string) error {
-			raw, err := conn.ClusterStatus(ctx)
+			raw, err := admin.Of(conn).ClusterStatus(ctx)
 			if err != nil {
 				return err
 			}

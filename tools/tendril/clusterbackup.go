@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/cluster/durable"
 	"tendril/daemon"
 	"tendril/store/object"
@@ -43,7 +44,7 @@ func (c *cli) clusterBackupVerb() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			raw, err := conn.BackupCluster(ctx)
+			raw, err := admin.Of(conn).BackupCluster(ctx)
 			if err != nil {
 				return err
 			}

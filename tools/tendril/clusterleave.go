@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/daemon"
 	"tendril/store/object"
 )
@@ -47,7 +48,7 @@ func (c *cli) leaveCluster(ctx context.Context, conn *client.Conn, anyway bool) 
 	var p progress
 	begun, done := false, uint64(0)
 	for {
-		raw, err := conn.LeaveCluster(ctx, anyway)
+		raw, err := admin.Of(conn).LeaveCluster(ctx, anyway)
 		if err != nil {
 			return err
 		}
@@ -132,7 +133,7 @@ func (c *cli) clusterRemoveVerb() *cobra.Command {
 		Args:    cobra.ExactArgs(1),
 	}
 	cmd.RunE = c.asking(func(ctx context.Context, conn *client.Conn, args []string) error {
-		raw, err := conn.RemoveNode(ctx, args[0], anyway)
+		raw, err := admin.Of(conn).RemoveNode(ctx, args[0], anyway)
 		if err != nil {
 			return err
 		}

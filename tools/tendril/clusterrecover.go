@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/daemon"
 )
 
@@ -28,7 +29,7 @@ func (c *cli) clusterRecoverVerb() *cobra.Command {
 		Args:    cobra.NoArgs,
 	}
 	cmd.RunE = c.asking(func(ctx context.Context, conn *client.Conn, _ []string) error {
-		raw, err := conn.RecoverCluster(ctx, do)
+		raw, err := admin.Of(conn).RecoverCluster(ctx, do)
 		if err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/daemon"
 )
 
@@ -33,7 +34,7 @@ func (c *cli) clusterRotateVerb() *cobra.Command {
 		if anyway && !finish {
 			return usageError{errors.New("--anyway goes with --finish")}
 		}
-		raw, err := conn.RotateAuthority(ctx, finish, anyway)
+		raw, err := admin.Of(conn).RotateAuthority(ctx, finish, anyway)
 		if err != nil {
 			return err
 		}

@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"tendril/client"
+	"tendril/client/admin"
+	"tendril/client/login"
 	"tendril/daemon"
 	"tendril/forwarding/session/settings"
 )
@@ -39,7 +41,7 @@ func (c *cli) completeArguments(root *cobra.Command) {
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	c.completeTree(root)
 	offerFor(root, "server", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		names, _ := client.Servers() // none, where they cannot be read
+		names, _ := login.Servers() // none, where they cannot be read
 		return append(names, settings.LocalServer), cobra.ShellCompDirectiveNoFileComp
 	})
 	offerFor(root, "socket", files)
@@ -226,7 +228,7 @@ func tenantsToComplete(ctx context.Context, conn *client.Conn, typed string) (li
 
 // nodesToComplete are the names of the cluster's nodes.
 func nodesToComplete(ctx context.Context, conn *client.Conn, typed string) (list []string) {
-	raw, err := conn.ClusterStatus(ctx)
+	raw, err := admin.Of(conn).ClusterStatus(ctx)
 	var s daemon.ClusterInfo
 	if err != nil || json.Unmarshal(raw, &s) != nil {
 		return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/daemon/inspect"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/session/settings"
@@ -94,7 +95,7 @@ func dialServer(ctx context.Context, server, program string) (*client.Conn, erro
 
 // devicesOf asks for every device of the node.
 func devicesOf(ctx context.Context, conn *client.Conn) (*clwire.Snapshot, error) {
-	raw, err := conn.Devices(ctx)
+	raw, err := admin.Of(conn).Devices(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -196,7 +197,7 @@ func objectIDs(ctx context.Context, conn *client.Conn) iter.Seq2[object.ID, erro
 
 // tokensOf lists the tokens.
 func tokensOf(ctx context.Context, conn *client.Conn) iter.Seq2[inspect.Token, error] {
-	return decoded[inspect.Token](conn.EachToken(ctx), "tokens")
+	return decoded[inspect.Token](admin.Of(conn).EachToken(ctx), "tokens")
 }
 
 // tokenIDs are the tokens'.

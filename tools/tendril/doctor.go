@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tendril/client"
+	"tendril/client/login"
 	"tendril/daemon"
 	"tendril/daemon/workers"
 	"tendril/store/object"
@@ -280,12 +281,12 @@ func (d *doctor) checkClock() {
 }
 
 func (d *doctor) checkCertificates() {
-	names, err := client.Servers()
+	names, err := login.Servers()
 	if err != nil {
 		d.note("certificates", notable, "", "%v", err)
 	}
 	for _, name := range names {
-		until, err := client.CertificateUntil(name)
+		until, err := login.CertificateUntil(name)
 		switch left := time.Until(until); {
 		case err != nil:
 			d.note("certificate", faulty, "Log in again: tendril login "+name, "for %s: %v", name, err)
@@ -323,7 +324,7 @@ func (d *doctor) checkServer(ctx context.Context, server string) {
 // checkReach looks a name up and connects to the port.
 func (d *doctor) checkReach(ctx context.Context, server string) bool {
 	done := d.c.doing(server + ": name and port")
-	reached, err := client.Reach(ctx, server)
+	reached, err := login.Reach(ctx, server)
 	done()
 	if len(reached.Addresses) == 0 {
 		d.note(server+": name", faulty, "Check the name, or use the address.", "%v", err)

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/daemon"
 	"tendril/store/object"
 )
@@ -58,7 +59,7 @@ type drainLeft struct {
 
 // drain moves what the caller has published there. node "" is the daemon's.
 func (c *cli) drain(ctx context.Context, conn *client.Conn, node string) error {
-	raw, err := conn.ClusterStatus(ctx)
+	raw, err := admin.Of(conn).ClusterStatus(ctx)
 	if err != nil {
 		return err
 	}

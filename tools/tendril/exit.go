@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tendril/client"
+	"tendril/client/login"
 	"tendril/ipc"
 	"tendril/store/object"
 )
@@ -111,11 +112,11 @@ func classifyServer(err serverError) (code int, step string) {
 	case errors.Is(err.why, object.ErrVersion):
 		return exitFailure, "Install the same release on both machines."
 	case errors.Is(err.why, object.ErrProtocol):
-		return exitFailure, "Check the address. The default port is " + client.DefaultPort +
+		return exitFailure, "Check the address. The default port is " + login.DefaultPort +
 			"; tendril status on that machine shows the daemon's."
 	}
 	return exitNoDaemon, "Does a daemon run there, and listen beyond its own machine (tendril daemon --listen :" +
-		client.DefaultPort + ")?"
+		login.DefaultPort + ")?"
 }
 
 // report prints err with its next step and returns the exit code.

@@ -15,6 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"tendril/client"
+	"tendril/client/admin"
+	"tendril/client/session"
 	"tendril/daemon/leases"
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
@@ -94,7 +96,7 @@ func (c *cli) lease(ctx context.Context, count, device, wait string, nodes bool,
 	}
 	defer conn.Close()
 	snap, err := lease.Open(func(options []byte) ([]byte, error) {
-		_, raw, err := conn.OpenSession(ctx, version, options)
+		_, raw, err := session.Of(conn).Open(ctx, version, options)
 		return raw, err
 	}, clwire.SessionOptions{Protocol: clwire.Version, Selector: device, Lease: want}, settings.LeaseWait(patience),
 		c.say)
@@ -105,7 +107,7 @@ func (c *cli) lease(ctx context.Context, count, device, wait string, nodes bool,
 		return err
 	}
 	over, done := make(chan struct{}), make(chan struct{})
-	go c.leaseOver(ctx, func() error { _, _, err := conn.WorkerFate(ctx, 0); return err }, over, done)
+	go c.leaseOver(ctx, func() error { _, _, err := session.Of(conn).WorkerFate(ctx, 0); return err }, over, done)
 	ended, err := runChild(program, args, mergeEnv(os.Environ(), leaseEnv(snap)), over,
 		func(os.Signal) bool { return false })
 	close(done) // before the connection is closed
@@ -237,7 +239,7 @@ func (c *cli) leasesEndVerb() *cobra.Command {
 		Example: "  tendril leases end a/3\n  tendril leases end 5f0c1d",
 		Args:    cobra.ExactArgs(1),
 		RunE: c.asking(func(ctx context.Context, conn *client.Conn, args []string) error {
-			err := conn.EndLease(ctx, args[0])
+			err := admin.Of(conn).EndLease(ctx, args[0])
 			if errors.Is(err, object.ErrNotFound) {
 				return hinted{err, "See which there are with: tendril leases"}
 			}
@@ -248,7 +250,7 @@ func (c *cli) leasesEndVerb() *cobra.Command {
 
 // leasesOf asks for the cluster's leases.
 func leasesOf(ctx context.Context, conn *client.Conn) (list []leases.Status, err error) {
-	raw, err := conn.Leases(ctx)
+	raw, err := admin.Of(conn).Leases(ctx)
 	if err == nil {
 		err = json.Unmarshal(raw, &list)
 	}

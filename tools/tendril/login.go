@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"tendril/client"
+	"tendril/client/login"
 )
 
 const loginExample = `  tendril login gpubox:7433              # asks for the token
@@ -46,7 +46,7 @@ func (c *cli) loginVerb() *cobra.Command {
 					return err
 				}
 			}
-			in, err := client.Login(cmd.Context(), args[0], token, name)
+			in, err := login.Login(cmd.Context(), args[0], token, name)
 			if err != nil {
 				return serverError{args[0], err}
 			}

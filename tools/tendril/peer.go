@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/cluster/pki"
 	"tendril/daemon"
 	"tendril/store/object"
@@ -73,7 +74,7 @@ func (c *cli) setPeer(ctx context.Context, address string, authority pki.Fingerp
 		return err
 	}
 	defer conn.Close()
-	err = conn.SetPeer(ctx, address, authority)
+	err = admin.Of(conn).SetPeer(ctx, address, authority)
 	if errors.Is(err, object.ErrNotFound) {
 		return hinted{err, "See which there are with: tendril peer ls"}
 	}
@@ -101,7 +102,7 @@ func (c *cli) peerListVerb() *cobra.Command {
 
 // peersOf asks for the peers.
 func peersOf(ctx context.Context, conn *client.Conn) (s daemon.PeersStatus, err error) {
-	raw, err := conn.Peers(ctx)
+	raw, err := admin.Of(conn).Peers(ctx)
 	if err != nil {
 		return s, err
 	}

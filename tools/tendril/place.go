@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/daemon"
 )
 
@@ -39,7 +40,7 @@ func (c *cli) place(ctx context.Context, conn *client.Conn, what, policy string,
 	if err != nil {
 		return err
 	}
-	raw, err := conn.Place(ctx, id, name, policy)
+	raw, err := admin.Of(conn).Place(ctx, id, name, policy)
 	if err != nil {
 		return fmt.Errorf("place %s: %w", what, err)
 	}

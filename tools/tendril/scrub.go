@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/store/object"
 )
 
@@ -34,7 +35,7 @@ func (c *cli) scrubVerb() *cobra.Command {
 func (c *cli) scrub(cmd *cobra.Command, conn *client.Conn) error {
 	var bar progress
 	var shown uint64
-	all, err := conn.Scrub(cmd.Context(), func(r object.ScrubReport) {
+	all, err := admin.Of(conn).Scrub(cmd.Context(), func(r object.ScrubReport) {
 		if bar.bar == nil && shown == 0 && r.Next != "" {
 			bar = c.newProgress("scrub", r.TotalBytes)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tendril/client"
+	"tendril/client/login"
 	"tendril/store/object"
 )
 
@@ -31,7 +32,7 @@ func (c *cli) serversVerb() *cobra.Command {
 		GroupID: "node",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			names, err := client.Servers()
+			names, err := login.Servers()
 			if err != nil {
 				return err
 			}
@@ -94,11 +95,11 @@ func (c *cli) logoutVerb() *cobra.Command {
 		GroupID: "node",
 		Args:    cobra.ExactArgs(1),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			names, _ := client.Servers()
+			names, _ := login.Servers()
 			return names, cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
-			if err := client.Logout(args[0]); err != nil {
+			if err := login.Logout(args[0]); err != nil {
 				return hinted{err, "See which there are with: tendril servers"}
 			}
 			return nil

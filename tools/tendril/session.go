@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/daemon"
 	"tendril/store/object"
 )
@@ -49,7 +50,7 @@ func (c *cli) sessionListVerb() *cobra.Command {
 // sessionsOf lists the sessions page by page; a daemon that knows no pages of them has them in its status.
 func sessionsOf(ctx context.Context, conn *client.Conn) iter.Seq2[daemon.SessionStatus, error] {
 	return func(yield func(daemon.SessionStatus, error) bool) {
-		for x, err := range decoded[daemon.SessionStatus](conn.EachSession(ctx), "sessions") {
+		for x, err := range decoded[daemon.SessionStatus](admin.Of(conn).EachSession(ctx), "sessions") {
 			if errors.Is(err, object.ErrUnsupported) {
 				sessionsOfStatus(ctx, conn, yield)
 				return
@@ -112,7 +113,7 @@ func (c *cli) endSessions(ctx context.Context, ids []uint64) error {
 	ended := []uint64{}
 	var faults []error
 	for _, id := range ids {
-		if err := conn.EndSession(ctx, id); err != nil {
+		if err := admin.Of(conn).EndSession(ctx, id); err != nil {
 			faults = append(faults,
 				hinted{fmt.Errorf("session kill %d: %w", id, err), "See which there are with: tendril session ls"})
 			continue
@@ -138,7 +139,7 @@ func sessionsToComplete(ctx context.Context, conn *client.Conn, _ string) (list 
 
 // nodeStatus asks for the whole status.
 func nodeStatus(ctx context.Context, conn *client.Conn) (s daemon.Status, err error) {
-	raw, err := conn.Status(ctx)
+	raw, err := admin.Of(conn).Status(ctx)
 	if err != nil {
 		return s, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/daemon/inspect"
 )
 
@@ -32,7 +33,7 @@ func (c *cli) sessionShowVerb() *cobra.Command {
 				return err
 			}
 			return c.asking(func(ctx context.Context, conn *client.Conn, _ []string) error {
-				raw, err := conn.SessionCommands(ctx, id)
+				raw, err := admin.Of(conn).SessionCommands(ctx, id)
 				if err != nil {
 					return hinted{fmt.Errorf("session show %d: %w", id, err), "See which there are with: tendril session ls"}
 				}

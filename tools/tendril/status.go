@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"tendril/client"
+	"tendril/client/admin"
+	"tendril/client/login"
 	"tendril/daemon"
 	"tendril/daemon/workers"
 )
@@ -23,7 +25,7 @@ func (c *cli) statusVerb() *cobra.Command {
 		GroupID: "node",
 		Args:    cobra.NoArgs,
 		RunE: c.asking(func(ctx context.Context, conn *client.Conn, _ []string) error {
-			raw, err := conn.Status(ctx)
+			raw, err := admin.Of(conn).Status(ctx)
 			if err != nil {
 				return err
 			}
@@ -53,7 +55,7 @@ func (c *cli) printStatus(s daemon.Status) error {
 	case n.Listen == "":
 	case daemon.Loopback(n.Listen):
 		note("network", "open to this machine only, at %s; for others: tendril daemon --listen :%s", n.Listen,
-			client.DefaultPort)
+			login.DefaultPort)
 	default:
 		note("network", "open to other machines at %s", n.Listen)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/cluster/fsm"
 	"tendril/daemon"
 	"tendril/daemon/inspect"
@@ -48,7 +49,7 @@ func (c *cli) tenantVerb() *cobra.Command {
 }
 
 func tenantsOf(ctx context.Context, conn *client.Conn) iter.Seq2[inspect.Tenant, error] {
-	return decoded[inspect.Tenant](conn.EachTenant(ctx), "tenants")
+	return decoded[inspect.Tenant](admin.Of(conn).EachTenant(ctx), "tenants")
 }
 
 func recordsToComplete(ctx context.Context, conn *client.Conn, typed string) (list []string) {
@@ -70,7 +71,7 @@ func (c *cli) changeTenant(ctx context.Context, m wire.ChangeTenantRequest) erro
 		return err
 	}
 	defer conn.Close()
-	if err := conn.ChangeTenant(ctx, m); err != nil {
+	if err := admin.Of(conn).ChangeTenant(ctx, m); err != nil {
 		return hinted{err, "See which there are with: tendril tenant ls    Nodes: tendril cluster status"}
 	}
 	if !c.json {

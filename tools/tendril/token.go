@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"tendril/client"
+	"tendril/client/admin"
+	"tendril/client/login"
 	"tendril/cluster/pki"
 	"tendril/daemon"
 	"tendril/daemon/inspect"
@@ -45,7 +47,7 @@ func (c *cli) tokenCreateVerb() *cobra.Command {
 		Example: "  tendril token create --expires 24h --once",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o := client.TokenOptions{Once: once, Tenant: tenant}
+			o := admin.TokenOptions{Once: once, Tenant: tenant}
 			var err error
 			if o.Role, err = pki.ParseRole(role); err != nil {
 				return usageError{err}
@@ -81,7 +83,7 @@ func lifeOf(text string) (time.Duration, error) {
 	return d, nil
 }
 
-func (c *cli) createToken(ctx context.Context, o client.TokenOptions) error {
+func (c *cli) createToken(ctx context.Context, o admin.TokenOptions) error {
 	conn, err := c.dial(ctx)
 	if err != nil {
 		return err
@@ -90,7 +92,7 @@ func (c *cli) createToken(ctx context.Context, o client.TokenOptions) error {
 	if o.Tenant, err = c.tenantMeant(ctx, conn, o.Tenant); err != nil {
 		return err
 	}
-	text, err := conn.CreateToken(ctx, o)
+	text, err := admin.Of(conn).CreateToken(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -153,7 +155,7 @@ func (c *cli) tenantMeant(ctx context.Context, conn *client.Conn, written string
 
 // whereToLogIn says where the front door is, or why it is nowhere.
 func (c *cli) whereToLogIn(ctx context.Context, conn *client.Conn) string {
-	raw, err := conn.Status(ctx)
+	raw, err := admin.Of(conn).Status(ctx)
 	if err != nil {
 		return ""
 	}
@@ -166,14 +168,14 @@ func (c *cli) whereToLogIn(ctx context.Context, conn *client.Conn) string {
 	}
 	if daemon.Loopback(s.Node.Listen) {
 		return "The daemon listens at " + s.Node.Listen +
-			", for this machine only. For others start it with --listen :" + client.DefaultPort + ".\n"
+			", for this machine only. For others start it with --listen :" + login.DefaultPort + ".\n"
 	}
 	return "The daemon listens at " + s.Node.Listen + ".\n"
 }
 
 // whereToScrape says where /metrics is, or why it is nowhere.
 func (c *cli) whereToScrape(ctx context.Context, conn *client.Conn) string {
-	raw, err := conn.Status(ctx)
+	raw, err := admin.Of(conn).Status(ctx)
 	var s daemon.Status
 	if err != nil || json.Unmarshal(raw, &s) != nil {
 		return ""
@@ -263,7 +265,7 @@ func (c *cli) tokenRevokeVerb() *cobra.Command {
 					object.ErrNotFound, args[0]))
 			}
 			if err == nil {
-				err = conn.RevokeToken(cmd.Context(), id, certificates)
+				err = admin.Of(conn).RevokeToken(cmd.Context(), id, certificates)
 			}
 			if err != nil {
 				return hinted{err, "See which there are with: tendril token ls"}

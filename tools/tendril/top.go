@@ -10,7 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/daemon"
+	"tendril/store/object"
 )
 
 func (c *cli) topVerb() *cobra.Command {
@@ -50,12 +52,12 @@ func (c *cli) topVerb() *cobra.Command {
 const leastInterval = 100 * time.Millisecond
 
 func (c *cli) topOnce(ctx context.Context, conn *client.Conn, limit int) error {
-	list, err := conn.Top(ctx, limit)
+	list, err := admin.Of(conn).Top(ctx, limit)
 	if err != nil {
 		return err
 	}
 	if c.json {
-		return c.printJSON(append([]client.Held{}, list...)) // none is [], not null
+		return c.printJSON(append([]object.Held{}, list...)) // none is [], not null
 	}
 	s, err := nodeStatus(ctx, conn)
 	if err != nil {
@@ -69,7 +71,7 @@ func (c *cli) topOnce(ctx context.Context, conn *client.Conn, limit int) error {
 
 const topHead = "ID | SIZE | CLASS?? | STATE??? | AGE? | REFS?? | NAME | HELD BY?"
 
-func topRows(list []client.Held) [][]string {
+func topRows(list []object.Held) [][]string {
 	rows := make([][]string, len(list))
 	for i, o := range list {
 		var holders []string

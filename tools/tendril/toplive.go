@@ -15,7 +15,9 @@ import (
 	"golang.org/x/term"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/daemon"
+	"tendril/store/object"
 )
 
 // What a terminal is told: the alternate screen without a cursor, back, the upper left corner, and to clear what
@@ -38,14 +40,14 @@ const glance = 200 * time.Millisecond
 type order struct {
 	key     byte
 	by      string
-	compare func(a, b client.Held) int
+	compare func(a, b object.Held) int
 }
 
 var orders = []order{
-	{'s', "size", func(a, b client.Held) int { return cmp.Compare(b.SizeBytes, a.SizeBytes) }},
-	{'a', "age", func(a, b client.Held) int { return a.Created.Compare(b.Created) }},
-	{'r', "references", func(a, b client.Held) int { return cmp.Compare(b.Refs, a.Refs) }},
-	{'n', "name", func(a, b client.Held) int {
+	{'s', "size", func(a, b object.Held) int { return cmp.Compare(b.SizeBytes, a.SizeBytes) }},
+	{'a', "age", func(a, b object.Held) int { return a.Created.Compare(b.Created) }},
+	{'r', "references", func(a, b object.Held) int { return cmp.Compare(b.Refs, a.Refs) }},
+	{'n', "name", func(a, b object.Held) int {
 		return cmp.Compare(cmp.Or(a.Name, a.Published), cmp.Or(b.Name, b.Published))
 	}},
 }
@@ -57,7 +59,7 @@ type liveTop struct {
 	interval time.Duration
 	order    order
 
-	objects []client.Held
+	objects []object.Held
 	status  daemon.Status
 }
 
@@ -87,7 +89,7 @@ func (l *liveTop) run(ctx context.Context) error {
 
 // ask gets what there is to show.
 func (l *liveTop) ask(ctx context.Context) (err error) {
-	if l.objects, err = l.conn.Top(ctx, liveObjects); err != nil {
+	if l.objects, err = admin.Of(l.conn).Top(ctx, liveObjects); err != nil {
 		return err
 	}
 	l.status, err = nodeStatus(ctx, l.conn)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"tendril/client"
+	"tendril/client/admin"
 
 	"github.com/spf13/cobra"
 )
@@ -17,7 +18,7 @@ func (c *cli) uiVerb() *cobra.Command {
 		GroupID: "node",
 		Args:    cobra.NoArgs,
 		RunE: c.asking(func(ctx context.Context, conn *client.Conn, _ []string) error {
-			address, err := conn.OpenPage(ctx)
+			address, err := admin.Of(conn).OpenPage(ctx)
 			if err == nil {
 				fmt.Fprintln(c.term.out, address)
 			}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"tendril/client"
+	"tendril/client/session"
 	"tendril/forwarding/conn"
 )
 
@@ -52,7 +53,7 @@ type Segment struct {
 	Bytes []byte // the mapping
 	File  *os.File
 
-	theirs *client.Segment // of a client's connection
+	theirs *session.Segment // of a client's connection
 }
 
 // Object is an object of the store that a worker may read. Immutable.
@@ -67,7 +68,7 @@ type Object struct {
 	Copied  bool   // it is a copy of the one asked for, which is in the memory of an OpenCL device
 
 	theirs *client.Object // of a client's connection, or nil
-	draft  *client.Draft  // of DraftObject, or nil
+	draft  *session.Draft // of DraftObject, or nil
 }
 
 // Remote is the connection to a daemon on another machine: no memory is shared with it, so that AllocSegment

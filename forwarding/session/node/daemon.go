@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tendril/client"
+	"tendril/client/session"
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/conn"
 	"tendril/forwarding/link"
@@ -21,7 +22,12 @@ const aboveStandard = 10
 
 // local is the client's connection as a Control. Mappings are its own: the client lets a segment go when it is
 // published, a cl_mem does not.
-type local struct{ conn *client.Conn }
+type local struct {
+	conn    *client.Conn
+	session session.Session
+}
+
+func newLocal(conn *client.Conn) *local { return &local{conn, session.Of(conn)} }
 
 // Dial connects to the daemon at socket, "" for the default one.
 func Dial(socket, program string) (Control, error) {
@@ -29,35 +35,35 @@ func Dial(socket, program string) (Control, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &local{conn}, nil
+	return newLocal(conn), nil
 }
 
 func (c *local) OpenSession(version string, options []byte) ([]byte, error) {
-	_, snapshot, err := c.conn.OpenSession(context.Background(), version, options)
+	_, snapshot, err := c.session.Open(context.Background(), version, options)
 	return snapshot, err
 }
 
 func (c *local) OpenWorker(platform uint32) (conn.WorkerFiles, error) {
-	w, err := c.conn.OpenWorker(context.Background(), platform)
+	w, err := c.session.OpenWorker(context.Background(), platform)
 	return conn.WorkerFiles{ID: w.ID, Socket: w.Socket, Ring: w.Ring}, err
 }
 
-func (c *local) CloseWorker(worker uint64) { c.conn.CloseWorker(worker) }
+func (c *local) CloseWorker(worker uint64) { c.session.CloseWorker(worker) }
 
 func (c *local) WorkerFate(worker uint64) (bool, string, error) {
-	return c.conn.WorkerFate(context.Background(), worker)
+	return c.session.WorkerFate(context.Background(), worker)
 }
 
 func (c *local) ReserveDevice(worker, bytes uint64, less bool) error {
 	if less {
-		c.conn.ReturnDevice(worker, bytes)
+		c.session.ReturnDevice(worker, bytes)
 		return nil
 	}
-	return c.conn.ReserveDevice(context.Background(), worker, bytes)
+	return c.session.ReserveDevice(context.Background(), worker, bytes)
 }
 
 func (c *local) AllocSegment(size uint64, spare func()) (*Segment, error) {
-	theirs, err := c.conn.AllocSegment(context.Background(), size, spare)
+	theirs, err := c.session.AllocSegment(context.Background(), size, spare)
 	if err != nil {
 		return nil, err
 	}
@@ -101,19 +107,19 @@ func (c *local) UnmapSegment(s *Segment) {
 
 // PublishSegment makes a named object, or without a name an ephemeral one that lives as long as this process.
 func (c *local) PublishSegment(s *Segment, size uint64, name string, meta []byte) ([16]byte, error) {
-	o := client.CreateOptions{Name: name, Class: object.Named, Meta: meta}
+	class := object.Named
 	if name == "" {
-		o.Class = object.Ephemeral
+		class = object.Ephemeral
 	}
-	id, err := s.theirs.Publish(context.Background(), size, o, name != "")
+	id, err := s.theirs.Publish(context.Background(), size, class, name, meta, name != "")
 	if err == nil && name != "" {
-		c.conn.ReleaseID(id)
+		c.session.ReleaseID(id)
 	}
 	return id, err
 }
 
 func (c *local) AttachObject(worker uint64, id [16]byte, name string) (*Object, error) {
-	a, err := c.conn.AttachObject(context.Background(), worker, id, name)
+	a, err := c.session.AttachObject(context.Background(), worker, id, name)
 	if errors.Is(err, object.ErrUnsupported) {
 		return c.attachOpaque(worker, id, name, err)
 	}
@@ -124,7 +130,7 @@ func (c *local) AttachObject(worker uint64, id [16]byte, name string) (*Object, 
 	if a.Segment&clwire.AttachedDevice != 0 {
 		info, err := c.conn.Stat(context.Background(), a.ID)
 		if err != nil {
-			c.conn.ReleaseID(a.ID)
+			c.session.ReleaseID(a.ID)
 			return nil, err
 		}
 		o.Device, o.Draft = info.Device.String(), info.State == object.Open
@@ -134,7 +140,7 @@ func (c *local) AttachObject(worker uint64, id [16]byte, name string) (*Object, 
 		return o, nil
 	}
 	if o.theirs, err = c.conn.Get(context.Background(), a.ID, 0); err != nil {
-		c.conn.ReleaseID(a.ID)
+		c.session.ReleaseID(a.ID)
 		return nil, err
 	}
 	o.Bytes = o.theirs.Bytes()
@@ -181,7 +187,7 @@ func (c *local) DraftAlone(gpu string, size uint64, meta []byte) (*Object, error
 	if err != nil {
 		return nil, err
 	}
-	draft, err := c.conn.DraftDevice(context.Background(), device, size, meta)
+	draft, err := c.session.DraftDevice(context.Background(), device, size, meta)
 	if err != nil {
 		return nil, err
 	}
@@ -196,7 +202,7 @@ func (c *local) JoinDraft(whole *Object, offset uint64, part *Object) error {
 	if err := part.draft.Publish(context.Background(), ""); err != nil {
 		return err
 	}
-	defer c.conn.ReleaseID(part.ID)
+	defer c.session.ReleaseID(part.ID)
 	return c.conn.CopyObject(context.Background(), whole.ID, offset, part.ID, "", 0, part.Size)
 }
 
@@ -204,7 +210,7 @@ func (c *local) DetachObject(o *Object) {
 	if o.theirs != nil {
 		o.theirs.Release()
 	}
-	c.conn.ReleaseID(o.ID)
+	c.session.ReleaseID(o.ID)
 }
 
 func (c *local) DraftObject(worker uint64, gpu string, size uint64, meta []byte) (*Object, error) {
@@ -212,7 +218,7 @@ func (c *local) DraftObject(worker uint64, gpu string, size uint64, meta []byte)
 	if err != nil {
 		return nil, err
 	}
-	a, err := c.conn.AttachObject(context.Background(), worker, o.ID, "")
+	a, err := c.session.AttachObject(context.Background(), worker, o.ID, "")
 	if err != nil {
 		o.draft.Abort(context.Background())
 		return nil, err
@@ -224,7 +230,7 @@ func (c *local) DraftObject(worker uint64, gpu string, size uint64, meta []byte)
 func (c *local) PublishDraft(o *Object, name string) error {
 	err := o.draft.Publish(context.Background(), name)
 	if err == nil && name != "" {
-		c.conn.ReleaseID(o.ID)
+		c.session.ReleaseID(o.ID)
 	}
 	return err
 }
@@ -243,7 +249,7 @@ func DialServer(server, program string, silence time.Duration) (Control, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &remote{local{conn}}, nil
+	return &remote{*newLocal(conn)}, nil
 }
 
 func (c *local) Others(program string, silence time.Duration) (list []Other, err error) {
@@ -257,7 +263,7 @@ func (c *local) Others(program string, silence time.Duration) (list []Other, err
 			if err != nil {
 				return nil, err
 			}
-			return &remote{local{conn}}, nil
+			return &remote{*newLocal(conn)}, nil
 		}})
 	}
 	return list, nil
@@ -265,22 +271,22 @@ func (c *local) Others(program string, silence time.Duration) (list []Other, err
 
 func (c *remote) OpenRemoteWorker(platform uint32, own link.Fingerprint, lanes int, plaintext,
 	resume bool) (conn.RemoteWorker, error) {
-	w, err := c.conn.OpenRemoteWorker(context.Background(), platform, own, lanes, plaintext, resume)
+	w, err := c.session.OpenRemoteWorker(context.Background(), platform, own, lanes, plaintext, resume)
 	return conn.RemoteWorker{ID: w.ID, Fingerprint: w.WorkerSHA256, Tickets: w.Tickets}, err
 }
 
 func (c *remote) KeepSession(limit time.Duration) (time.Duration, error) {
-	return c.conn.KeepSession(context.Background(), limit)
+	return c.session.Keep(context.Background(), limit)
 }
 
 func (c *remote) ResumeWorker(worker uint64, lanes []int) ([][32]byte, error) {
-	return c.conn.ResumeWorker(context.Background(), worker, lanes)
+	return c.session.ResumeWorker(context.Background(), worker, lanes)
 }
 
-func (c *remote) Leave() { c.conn.LeaveSession() }
+func (c *remote) Leave() { c.session.Leave() }
 
 func (c *remote) DialLane(ticket [32]byte) (*os.File, error) {
-	s, err := c.conn.DialLane(context.Background(), ticket)
+	s, err := c.session.DialLane(context.Background(), ticket)
 	if err != nil {
 		return nil, err
 	}
@@ -293,19 +299,19 @@ func (c *remote) AllocSegment(uint64, func()) (*Segment, error) {
 }
 
 func (c *local) OfferPeer(worker, link uint64, lanes int, plaintext bool) ([]byte, error) {
-	return c.conn.OfferPeer(context.Background(), worker, link, lanes, plaintext)
+	return c.session.OfferPeer(context.Background(), worker, link, lanes, plaintext)
 }
 
 func (c *local) DialPeer(worker, link uint64, offer []byte) error {
-	return c.conn.DialPeer(context.Background(), worker, link, offer)
+	return c.session.DialPeer(context.Background(), worker, link, offer)
 }
 
 func (c *local) PairPeers(a, b, link uint64, lanes int) error {
-	return c.conn.PairPeers(context.Background(), a, b, link, lanes)
+	return c.session.PairPeers(context.Background(), a, b, link, lanes)
 }
 
 func (c *local) TellPeer(worker, link uint64, up bool, with, why string) {
-	c.conn.TellPeer(worker, link, up, with, why)
+	c.session.TellPeer(worker, link, up, with, why)
 }
 
 // ErrNoShared is what a remote daemon's Control answers where memory would be shared.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"tendril/client"
+	"tendril/client/admin"
 )
 
 // Holdings is what a daemon at rest holds of the kernel.
@@ -78,7 +79,7 @@ func (n *Node) AtRest(ctx context.Context, first *Holdings) (Holdings, error) {
 	var grown error
 	for {
 		var s Status
-		text, err := n.soon(func() ([]byte, error) { return conn.Status(ctx) })
+		text, err := n.soon(func() ([]byte, error) { return admin.Of(conn).Status(ctx) })
 		if err == nil {
 			err = json.Unmarshal(text, &s)
 		}

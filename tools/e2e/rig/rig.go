@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/forwarding/clwire"
 )
 
@@ -304,7 +305,7 @@ func (n *Node) statusHere() ([]byte, error) {
 			return nil, err
 		}
 		defer c.Close()
-		return c.Status(context.Background())
+		return admin.Of(c).Status(context.Background())
 	})
 }
 

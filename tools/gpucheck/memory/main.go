@@ -27,6 +27,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tendril/client"
+	"tendril/client/admin"
 	"tendril/daemon/keeper"
 	"tendril/forwarding/cuda"
 	"tendril/store/object"
@@ -292,7 +293,7 @@ func (c *check) between(a, b object.Device, n uint64) error {
 
 // ways prints how the keeper copied.
 func (c *check) ways() error {
-	raw, err := c.conn.Status(context.Background())
+	raw, err := admin.Of(c.conn).Status(context.Background())
 	if err != nil {
 		return err
 	}
@@ -483,7 +484,7 @@ func (c *check) pass(gpu object.Device, n uint64, writer, reader *helper) error 
 }
 
 func (c *check) killKeeper() (pid int, err error) {
-	status, err := c.conn.Status(context.Background())
+	status, err := admin.Of(c.conn).Status(context.Background())
 	if err != nil {
 		return 0, err
 	}

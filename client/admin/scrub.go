@@ -1,10 +1,9 @@
-package client
+package admin
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 
+	"tendril/client/internal/conn"
 	"tendril/ipc/wire"
 	"tendril/store/object"
 )
@@ -13,10 +12,10 @@ import (
 // for root and the daemon's own user, else this tenant's. An object in memory without checksums gets them. It goes in
 // steps; after each of them progress is called, unless it is nil, with what all have found so far. Errors:
 // ErrDisconnected; ctx's.
-func (c *Conn) Scrub(ctx context.Context, progress func(object.ScrubReport)) (all object.ScrubReport, err error) {
+func (n Node) Scrub(ctx context.Context, progress func(object.ScrubReport)) (all object.ScrubReport, err error) {
 	all.Damaged = []object.Damage{}
 	for from := ""; ; from = all.Next {
-		step, err := c.scrubStep(ctx, from)
+		step, err := n.scrubStep(ctx, from)
 		if err != nil {
 			return all, err
 		}
@@ -30,14 +29,7 @@ func (c *Conn) Scrub(ctx context.Context, progress func(object.ScrubReport)) (al
 	}
 }
 
-func (c *Conn) scrubStep(ctx context.Context, from string) (step object.ScrubReport, err error) {
-	k, err := c.roundTrip(ctx, wire.Scrub, &wire.ScrubRequest{From: from})
-	if err != nil {
-		return step, err
-	}
-	defer k.recycle()
-	if err := json.Unmarshal(k.payload, &step); err != nil {
-		return step, fmt.Errorf("%w: %v reply: %w", object.ErrProtocol, wire.Scrub, err)
-	}
-	return step, nil
+func (n Node) scrubStep(ctx context.Context, from string) (step object.ScrubReport, err error) {
+	err = conn.Query(ctx, n.c, wire.Scrub, &wire.ScrubRequest{From: from}, &step)
+	return step, err
 }

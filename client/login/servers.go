@@ -1,4 +1,4 @@
-package client
+package login
 
 import (
 	"context"
@@ -12,12 +12,13 @@ import (
 	"strings"
 	"time"
 
+	"tendril/client/internal/front"
 	"tendril/store/object"
 )
 
 // Servers names those that this user has logged in to, in order.
 func Servers() ([]string, error) {
-	dir, err := credentialsDir("")
+	dir, err := front.CredentialsDir("")
 	if err != nil {
 		return nil, err
 	}
@@ -31,7 +32,7 @@ func Servers() ([]string, error) {
 		if !is || !e.IsDir() {
 			continue
 		}
-		if raw, err := os.ReadFile(filepath.Join(filepath.Dir(dir), e.Name(), serverFile)); err == nil {
+		if raw, err := os.ReadFile(filepath.Join(filepath.Dir(dir), e.Name(), front.NameFile)); err == nil {
 			name = strings.TrimSpace(string(raw))
 		} else if at := strings.LastIndexByte(name, '_'); at > 0 { // of a login with an earlier release
 			name = name[:at] + ":" + name[at+1:]
@@ -45,11 +46,11 @@ func Servers() ([]string, error) {
 // Logout forgets what Login keeps of a server: its authority, the certificate and the key. The certificate itself is
 // good until it expires or is revoked there. object.ErrNotFound: there was no login.
 func Logout(server string) error {
-	full, err := withPort(server)
+	full, err := front.WithPort(server)
 	if err != nil {
 		return fmt.Errorf("server %s: %w", server, err)
 	}
-	dir, err := credentialsDir(full)
+	dir, err := front.CredentialsDir(full)
 	if err != nil {
 		return err
 	}
@@ -61,17 +62,17 @@ func Logout(server string) error {
 
 // CertificateUntil says until when the certificate for a server is good that this user has.
 func CertificateUntil(server string) (time.Time, error) {
-	full, err := withPort(server)
+	full, err := front.WithPort(server)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("server %s: %w", server, err)
 	}
-	keys, err := openCredentials(context.Background(), full, func(context.Context, []byte) ([]byte, error) {
+	keys, err := front.OpenCredentials(context.Background(), full, func(context.Context, []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%w: the certificate has expired or is missing", object.ErrPermission)
 	})
 	if err != nil {
 		return time.Time{}, err
 	}
-	return keys.ring.Certificate().Leaf.NotAfter, nil
+	return keys.Ring.Certificate().Leaf.NotAfter, nil
 }
 
 // Reached says how far the way to a server's port leads.
@@ -88,11 +89,11 @@ const reachTime = 5 * time.Second
 // Reach looks a server's name up and connects to its port, without a word: HOST or HOST:PORT. It is for finding out why
 // DialServer fails.
 func Reach(ctx context.Context, server string) (r Reached, err error) {
-	full, err := withPort(server)
+	full, err := front.WithPort(server)
 	if err != nil {
 		return r, fmt.Errorf("server %s: %w", server, err)
 	}
-	host, port, _ := net.SplitHostPort(full) // withPort made it
+	host, port, _ := net.SplitHostPort(full) // front.WithPort made it
 	r.Port = port
 	if r.Addresses, err = net.DefaultResolver.LookupHost(ctx, host); err != nil {
 		return r, err

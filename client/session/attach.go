@@ -1,8 +1,9 @@
-package client
+package session
 
 import (
 	"context"
 
+	"tendril/client/internal/conn"
 	"tendril/ipc/wire"
 	"tendril/store/object"
 )
@@ -19,15 +20,10 @@ type Attached struct {
 // disk. One in the memory of a GPU need not be sealed, if it is the tenant's: the worker may write it then. The
 // connection holds a reference to it until ReleaseID. It works on another machine's daemon too: the object is one of
 // that machine's. object.ErrNotFound, ErrPermission, ErrInvalid (an empty object).
-func (c *Conn) AttachObject(ctx context.Context, worker uint64, id object.ID, name string) (Attached, error) {
-	k, err := c.roundTrip(ctx, wire.AttachObject,
-		&wire.AttachRequest{Worker: worker, Attempt: c.attempts.Add(1), ID: id, Name: name})
-	if err != nil {
-		return Attached{}, err
-	}
-	defer k.recycle()
+func (s Session) AttachObject(ctx context.Context, worker uint64, id object.ID, name string) (Attached, error) {
 	var m wire.AttachReply
-	if err := m.Decode(k.payload); err != nil {
+	if err := conn.AskInto(ctx, s.c, wire.AttachObject,
+		&wire.AttachRequest{Worker: worker, Attempt: s.c.NextAttempt(), ID: id, Name: name}, &m); err != nil {
 		return Attached{}, err
 	}
 	return Attached{ID: m.ID, Segment: m.Segment, Offset: m.Offset, SizeBytes: m.SizeBytes}, nil
