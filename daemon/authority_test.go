@@ -158,7 +158,7 @@ func TestAuthorityIsRotated(t *testing.T) {
 		t.Errorf("who shows a token of the old authority without looking whose it is: %v", err)
 	}
 	states := map[string]int{}
-	for raw, err := range x.conns[0].EachToken(context.Background()) {
+	for raw, err := range admin.Of(x.conns[0]).EachToken(context.Background()) {
 		var token inspect.Token
 		if err = errors.Join(err, json.Unmarshal(raw, &token)); err != nil {
 			t.Fatal(err)
