@@ -12,6 +12,7 @@ import struct
 import threading
 import time
 import weakref
+from functools import lru_cache, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, TypeVar, Union
 
@@ -448,8 +449,9 @@ class Client:
     def _put(self, live: Connection, body: bytes, source: Source, name: str) -> Object:
         """_store with one message, which the daemon copies into the store's memory."""
         def decode(f: wire.Fields) -> Object:
-            hold = Hold(f.id(), wire.RELEASE)
-            found = Object(hold, live.attach(f, f.ref(), source.size, hold, False), source.meta, live.path)
+            key, ref = f.placed()
+            hold = Hold(key, wire.RELEASE)
+            found = Object(hold, live.attach(f, ref, source.size, hold, False), source.meta, live.path)
             found.name = name
             return found
 
@@ -534,7 +536,7 @@ class Client:
             found, ref, size, raw = f.got()
             hold = Hold(found, wire.FILLED)
             hold.ends_with = None  # done() sends it: a part that is dropped is not done
-            return Part(live, hold, ref, live.attach(f, ref, size, hold, True), meta_of(raw))
+            return Part(live, hold, wire.Ref(*ref), live.attach(f, ref, size, hold, True), meta_of(raw))
 
         return live.call(wire.FILL, self._key(key), decode)
 
@@ -622,12 +624,13 @@ class Client:
         """
         live = self._live
         if timeout == 0 and live is not None and live.alive and live.pid == os.getpid():
-            raw = _key(key)
-            if raw not in self._on_gpus and not _may_be_both(key):
+            text = key if type(key) is str else ""
+            raw = _text_key(text) if text and len(text) <= wire.MAX_NAME_BYTES else _key(key)
+            if not (self._on_gpus and raw in self._on_gpus) and not (len(text) == 32 and _may_be_both(text)):
                 live.sweep()
                 try:
-                    at_once: Object = live.call(wire.GET, raw + _AT_ONCE, _Got(live))
-                    return _named(at_once, key) if type(key) is str else at_once
+                    at_once = live.call(wire.GET, raw + _AT_ONCE, partial(_got, live))
+                    return _named(at_once, text) if text else at_once
                 except Limit:
                     raise
                 except (Full, Quota, Unsupported, Disconnected):
@@ -643,7 +646,7 @@ class Client:
 
     def _get(self, live: Connection, key: Key, wait_ms: int) -> Object:
         live.sweep()
-        raw, decode = self._key(key), _Got(live)
+        raw, decode = self._key(key), partial(_got, live)
         if raw in self._on_gpus:
             try:
                 return live.call(wire.GET_DEVICE, raw, _GotDevice(self, live))
@@ -695,7 +698,7 @@ class Client:
         for at in range(0, len(keys), _GET_AHEAD):
             batch = keys[at:at + _GET_AHEAD]
             bodies = [self._key(k) + _U32.pack(0) for k in batch]
-            for key, got in zip(batch, live.call_many(wire.GET, bodies, _Got(live))):
+            for key, got in zip(batch, live.call_many(wire.GET, bodies, partial(_got, live))):
                 # Full, Quota: it is on disk, and memory is short. get waits for memory. Unsupported: it is on a GPU.
                 if isinstance(got, (Full, Quota, Unsupported)) and not isinstance(got, Limit):
                     got = self.get(key)
@@ -943,18 +946,11 @@ def _return(ref: "weakref.ref[Client]") -> None:
         return
 
 
-class _Got:
+def _got(live: Connection, f: wire.Fields) -> Object:
     """Decodes the reply to a get."""
-
-    __slots__ = ("live",)
-
-    def __init__(self, live: Connection) -> None:
-        self.live = live
-
-    def __call__(self, f: wire.Fields) -> Object:
-        key, ref, size, raw = f.got()
-        hold = Hold(key, wire.RELEASE)
-        return Object(hold, self.live.attach(f, ref, size, hold, False), meta_of(raw), self.live.path)
+    key, ref, size, raw = f.got()
+    hold = Hold(key, wire.RELEASE)
+    return Object(hold, live.attach(f, ref, size, hold, False), meta_of(raw) if raw else None, live.path)
 
 
 class _GotDevice:
@@ -1065,7 +1061,15 @@ def _key(key: Key) -> bytes:
     """The id and the name of a request: one of the two is empty."""
     if isinstance(key, (Object, Draft)):
         return bytes(key.id) + wire.str16("")
-    if isinstance(key, (bytes, IDText)) or key.startswith("id:"):
+    if isinstance(key, (bytes, IDText)):
+        return bytes(ObjectID(key)) + wire.str16("")
+    return _text_key(key) if len(key) <= wire.MAX_NAME_BYTES else _text_key.__wrapped__(key)
+
+
+@lru_cache(1024)
+def _text_key(key: str) -> bytes:
+    """_key of a text. Those used last are kept, if they are no longer than names may be."""
+    if key.startswith("id:"):
         return bytes(ObjectID(key)) + wire.str16("")
     if not key:
         raise Invalid("the name is empty")

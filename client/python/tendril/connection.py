@@ -44,6 +44,7 @@ _NOSIGNAL, _DONTWAIT, _CLOEXEC = int(socket.MSG_NOSIGNAL), int(socket.MSG_DONTWA
 _CTRUNC = int(socket.MSG_CTRUNC)
 _CONTROL = socket.CMSG_SPACE(4 * 16)
 
+_HEADER_BYTES, _pack_header, _unpack_header = wire.HEADER.size, wire.HEADER.pack, wire.HEADER.unpack_from
 _RELEASE_HEAD = wire.HEADER.pack(16, wire.RELEASE, 0, 0)
 
 _T = TypeVar("_T")
@@ -66,19 +67,21 @@ def sockets() -> List[str]:
 
 
 class Pending:
-    """A request whose reply has not come yet. _turn guards its fields."""
+    """A request whose reply has not come yet. _turn guards its fields.
 
-    __slots__ = ("kind", "decode", "each", "then", "pages", "size", "done", "value", "error")
+    What most requests leave as it is belongs to the class: one is made for each request.
+    """
 
-    def __init__(self, kind: int, decode: Decode, each: Optional[Callable[[bytes], None]] = None) -> None:
+    each: Optional[Callable[[bytes], None]] = None  # called with every frame of a reply without end
+    then: "Optional[Callable[[Pending], None]]" = None  # called under _turn when done, if no thread waits
+    pages: Optional[List[bytes]] = None  # of a reply in several frames, those that have come
+    size = 0  # bytes of them
+    done = False
+    value: Any = None
+    error: Optional[BaseException] = None
+
+    def __init__(self, kind: int, decode: Decode) -> None:
         self.kind, self.decode = kind, decode
-        self.each = each  # called with every frame of a reply without end
-        self.then: "Optional[Callable[[Pending], None]]" = None  # called under _turn when done, if no thread waits
-        self.pages: List[bytes] = []
-        self.size = 0
-        self.done = False
-        self.value: Any = None
-        self.error: Optional[BaseException] = None
 
     def fail(self, whole: bool) -> NoReturn:
         """Raises the error. The request does not keep it: its traceback has the frames that have the request, and what
@@ -190,7 +193,7 @@ class Connection:
         self._unread = 0  # requests for which no thread waits
         self._attended = False  # a thread reads for them
         self._waiting = 0  # threads that wait for _turn to be notified
-        self._reading = False
+        self._reading: Any = None  # the request for which a thread reads
         self._pending: Dict[int, Pending] = {}
         self._next = 1
         self._out = bytearray()  # guarded by _sending
@@ -207,6 +210,7 @@ class Connection:
         self._swept = self._last_end = self._kept_little = time.monotonic()
         self._late = False  # the background thread knows that releases wait
         self._dead: Optional[TendrilError] = None
+        self.alive = True  # until there is an error in _dead
         self._sock, self.path = _find(path)
         try:
             self._hello()
@@ -235,17 +239,17 @@ class Connection:
         """In a forked child: closes the inherited descriptors and makes new locks. The parent notices nothing."""
         self._sending, self._turn_lock = threading.Lock(), threading.Lock()
         self._turn, self._waiting = threading.Condition(self._turn_lock), 0
-        self._reading = self._attended = False
+        self._reading, self._attended = None, False
         self._out = bytearray()  # another thread of the parent may have been sending the old one
         self.pid = os.getpid()
-        self._dead = None
+        self._dead, self.alive = None, True
         self._fail(Disconnected("the connection belongs to the parent process"), hang_up=False)
 
     def _fail(self, error: TendrilError, hang_up: bool = True) -> None:
         with self._turn:
             if self._dead is not None:
                 return
-            self._dead = error
+            self._dead, self.alive = error, False
             self._unreleased += [hold for _, hold in self._unconfirmed]
             self._unconfirmed.clear()
             if hang_up:
@@ -253,7 +257,7 @@ class Connection:
                     self._sock.shutdown(socket.SHUT_RDWR)
                 except OSError:
                     pass
-            if not self._reading:  # else the reader, woken by the hang-up, closes it
+            if self._reading is None:  # else the reader, woken by the hang-up, closes it
                 self._sock.close()
             while self._fds:
                 os.close(self._fds.popleft())
@@ -276,10 +280,6 @@ class Connection:
         if self._unreleased and self._lost is not None and self._dead is not None and self.pid == os.getpid():
             self._lost()
 
-    @property
-    def alive(self) -> bool:
-        return self._dead is None
-
     # Requests -------------------------------------------------------------
 
     def call(self, kind: int, payload: bytes, decode: "Callable[[wire.Fields], _T]", deadline: Optional[float] = None,
@@ -294,11 +294,13 @@ class Connection:
             if self._dead is not None:
                 self._check()
             number = self._next
-            self._next += 1
+            self._next = number + 1
             self._pending[number] = p
         whole = False
         try:
-            whole = self._send(wire.frame(kind, number, payload))
+            if len(payload) > wire.MAX_PAYLOAD:
+                wire.frame(kind, number, payload)  # raises Protocol
+            whole = self._send(_pack_header(len(payload), kind, 0, number) + payload)
             if meanwhile is not None:
                 meanwhile()
             self._await(p, deadline)
@@ -310,7 +312,8 @@ class Connection:
         finally:
             if self._ended and not self._late:
                 self._flush_ended()
-        self._begin_to_tidy()
+        if self._tidier is not None and not self._tidier.started:
+            self._begin_to_tidy()
         if p.error is not None:
             p.fail(whole)
         value: _T = p.value
@@ -376,7 +379,8 @@ class Connection:
 
     def stream(self, kind: int, payload: bytes, each: Callable[[bytes], None]) -> Pending:
         """Sends a request whose reply goes on until the connection ends. pump calls each with its frames."""
-        p = Pending(kind, wire.nothing, each)
+        p = Pending(kind, wire.nothing)
+        p.each = each
         with self._turn:
             self._check()
             number, self._next = self._next, self._next + 1
@@ -421,8 +425,14 @@ class Connection:
         with self._sending:
             if self._ended:
                 self._take_ended()
-            self._out += raw
-            return self._push(0)
+            out = self._out
+            out += raw
+            try:
+                n = self._sock.send(out, _NOSIGNAL)
+            except OSError:
+                n = 0  # _push says what follows from it
+            del out[:n]
+            return not out or self._push(0)
 
     def _push(self, flags: int) -> bool:
         """Writes _out. What a full socket does not take stays there. False: the socket failed."""
@@ -445,7 +455,7 @@ class Connection:
     def _await(self, p: Pending, deadline: Optional[float]) -> None:
         while True:
             with self._turn_lock:
-                while not p.done and self._reading:
+                while not p.done and self._reading is not None:
                     self._waiting += 1
                     try:
                         self._turn.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
@@ -453,21 +463,44 @@ class Connection:
                         self._waiting -= 1
                 if p.done:
                     return
-                self._reading = True
+                self._reading = p
             try:
                 self._read_until(p, deadline)
             finally:
-                with self._turn_lock:
-                    self._reading = False
-                    if self._dead is not None:
-                        self._sock.close()
-                    if self._waiting:
-                        self._turn.notify_all()
+                if self._reading is p:  # else the reply came, and _read_until ended the reading with it
+                    with self._turn_lock:
+                        self._reading = None
+                        if self._dead is not None:
+                            self._sock.close()
+                        if self._waiting:
+                            self._turn.notify_all()
+            if p.done:
+                return
 
     # Reading --------------------------------------------------------------
 
     def _read_until(self, p: Pending, deadline: Optional[float]) -> None:
+        """Reads until p is done. Most often that takes one message with one whole frame, without descriptors: this is
+        delivered where it lies, and ends the reading with the same turn of the lock.
+        """
         try:
+            if deadline is None and not self._in:
+                raw, anc, flags, _ = self._sock.recvmsg(1 << 16, _CONTROL, _CLOEXEC)
+                delivered = False
+                if len(raw) >= _HEADER_BYTES and not anc and not flags & _CTRUNC:
+                    size, kind, marks, number = _unpack_header(raw)
+                    if not marks and len(raw) == _HEADER_BYTES + size:
+                        with self._turn_lock:
+                            found = self._pending.get(number)
+                            if found is not None and kind == found.kind | wire.REPLY and found.pages is None:
+                                delivered = True
+                                self._decode(number, found, wire.Fields(raw, None, _HEADER_BYTES))
+                                if found is p and self._dead is None:
+                                    self._reading = None
+                if not delivered:
+                    self._received(raw, anc, flags)
+                elif self._ended and not self._late:
+                    self._flush_ended()
             while not p.done:
                 while not p.done and self._deliver():
                     pass
@@ -490,6 +523,10 @@ class Connection:
                 raise Disconnected("no answer from %s within %g s: is it a Tendril daemon?" % (
                     self.path, _HELLO_SECONDS))
         raw, anc, flags, _ = self._sock.recvmsg(1 << 16, _CONTROL, _CLOEXEC)
+        self._received(raw, anc, flags)
+
+    def _received(self, raw: bytes, anc: "List[tuple[int, int, bytes]]", flags: int) -> None:
+        """Takes what recvmsg returned."""
         for level, kind, data in anc:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 self._fds.extend(struct.unpack("%di" % (len(data) // 4), data[: len(data) // 4 * 4]))
@@ -553,29 +590,34 @@ class Connection:
             if p.each is not None and flags & wire.FLAG_MORE:
                 p.each(payload)
                 return
-            p.size += len(payload)
-            if p.size > _MAX_REPLY:
-                raise Protocol("reply of more than %d bytes" % _MAX_REPLY)
-            if p.pages or flags & wire.FLAG_MORE:
+            if p.pages is not None or flags & wire.FLAG_MORE:
+                p.size += len(payload)
+                if p.size > _MAX_REPLY:
+                    raise Protocol("reply of more than %d bytes" % _MAX_REPLY)
+                p.pages = p.pages or []
                 p.pages.append(payload)
                 if flags & wire.FLAG_MORE:
                     return
                 payload = b"".join(p.pages)
-            fields = wire.Fields(payload, fds)
-            try:
-                value = p.decode(fields)
-                fields.end()
-            except Protocol:
-                raise
-            except TendrilError as e:
-                self._finish(number, p, None, e)
-                return
-            self._finish(number, p, value, None)
+            self._decode(number, p, wire.Fields(payload, fds))
+
+    def _decode(self, number: int, p: Pending, fields: wire.Fields) -> None:
+        """Called under _turn: ends a request whose whole reply has come."""
+        value = error = None
+        try:
+            value = p.decode(fields)
+            fields.end()
+        except Protocol:
+            raise
+        except TendrilError as e:
+            value, error = None, e
+        self._finish(number, p, value, error)
 
     def _finish(self, number: int, p: Pending, value: Any, error: Optional[BaseException]) -> None:
         del self._pending[number]
-        while self._unconfirmed and self._unconfirmed[0][0] <= number:
-            self._unconfirmed.popleft()
+        unconfirmed = self._unconfirmed
+        while unconfirmed and unconfirmed[0][0] <= number:
+            unconfirmed.popleft()
         if not p.done:  # else its caller was interrupted, and the value is dropped here
             p.value, p.error, p.done = value, error, True
             if p.then is not None:
@@ -586,30 +628,35 @@ class Connection:
 
     # Segments -------------------------------------------------------------
 
-    def attach(self, fields: wire.Fields, ref: wire.Ref, size: int, hold: Hold, writable: bool) -> Any:
-        """Called by a decode: a lease of size bytes at ref. Its end releases hold. Raises Protocol, or Full."""
-        segment = self._adopt(fields, ref, writable)
+    def attach(self, fields: wire.Fields, ref: "tuple[int, int, int]", size: int, hold: Hold, writable: bool) -> Any:
+        """Called by a decode: a lease of size bytes at ref, a wire.Ref or its fields. Its end releases hold.
+
+        Raises Protocol, or Full.
+        """
+        number, whole, offset = ref
+        segment = self._adopt(fields, ref, writable) if fields.fds else self._segments.get(number)
         if size == 0:
             return memory.nothing(self._lease_end(0, hold))
-        if ref.offset + size > ref.segment_bytes or ref.offset % 64:
-            raise Protocol("object of %d bytes at %d does not lie in a segment of %d" % (
-                size, ref.offset, ref.segment_bytes))
+        if offset + size > whole or offset % 64:
+            raise Protocol("object of %d bytes at %d does not lie in a segment of %d" % (size, offset, whole))
         if segment is None:
-            raise Protocol("segment %d came without a descriptor" % ref.segment)
-        if segment.size != ref.segment_bytes:
-            raise Protocol("segment %d has %d bytes, not %d" % (ref.segment, segment.size, ref.segment_bytes))
+            raise Protocol("segment %d came without a descriptor" % number)
+        if segment.size != whole:
+            raise Protocol("segment %d has %d bytes, not %d" % (number, segment.size, whole))
         if writable and not segment.writable:
-            raise Protocol("this connection may not write to segment %d" % ref.segment)
-        try:
-            mapping = segment.filled() if writable else segment.read()
-            if writable:
-                segment.enter(ref.offset, size)
-                hold.filling = ref.segment, ref.offset, size
-        except Full:
-            self._ended.append((0, hold))
-            raise
+            raise Protocol("this connection may not write to segment %d" % number)
+        mapping = segment.mapping if not segment.writable else None
+        if mapping is None:
+            try:
+                mapping = segment.filled() if writable else segment.read()
+                if writable:
+                    segment.enter(offset, size)
+                    hold.filling = number, offset, size
+            except Full:
+                self._ended.append((0, hold))
+                raise
         segment.leases += 1
-        return mapping.lease(ref.offset, size, self._lease_end(ref.segment, hold))
+        return mapping.lease(offset, size, self._lease_end(number, hold))
 
     def freeze(self, number: int) -> None:
         """Unmaps an object's own segment. From now on it is mapped read-only. Raises Invalid if it has leases."""
@@ -684,24 +731,22 @@ class Connection:
         self._ended.append((0, hold))
         self._flush_ended()
 
-    def _adopt(self, fields: wire.Fields, ref: wire.Ref, writable: bool) -> Optional[_Segment]:
-        """The segment of ref, or None. Takes the descriptor that came with this frame."""
-        known = self._segments.get(ref.segment)
-        if not fields.fds:
-            return known
-        fd = fields.fds.pop()
+    def _adopt(self, fields: wire.Fields, ref: "tuple[int, int, int]", writable: bool) -> _Segment:
+        """The segment of ref. Takes the descriptor that came with this frame."""
+        number, whole, _ = ref
+        known, fd = self._segments.get(number), fields.fds.pop()
         if known is not None:
             os.close(fd)
             return known
-        segment = _Segment(ref.segment, fd, ref.segment_bytes, writable)
-        self._segments[ref.segment] = segment
+        segment = _Segment(number, fd, whole, writable)
+        self._segments[number] = segment
         if writable:
             # Now, because the kernel refuses a writable mapping once the first object in it is sealed.
             try:
                 segment.filled()
             except TendrilError:
                 segment.close()
-                del self._segments[ref.segment]
+                del self._segments[number]
                 raise
         return segment
 
@@ -734,20 +779,22 @@ class Connection:
 
         def end() -> None:
             self._ended.append((segment, hold))
-            if not self._may_be_late():
+            now = time.monotonic()
+            soon, self._last_end = now - self._last_end < _LATE_SECONDS, now
+            if not soon or not (self._late and self.alive and len(self._ended) < _LATE_MOST or self._may_be_late()):
                 self._flush_ended()
         return end
 
     def _may_be_late(self) -> bool:
-        """Whether a release waits for the next request. The background thread sends it if none comes."""
-        now = time.monotonic()
-        soon, self._last_end = now - self._last_end < _LATE_SECONDS, now
-        if not soon or self._tidier is None or not self._tidier.started or len(self._ended) >= _LATE_MOST:
+        """Whether a release, soon after the last, waits for the next request. If none comes, the background thread
+        sends it.
+        """
+        if self._tidier is None or not self._tidier.started or len(self._ended) >= _LATE_MOST:
             return False
         if not self._late:
             self._late = True
             self._tidier.hurry()
-        return self._dead is None and self.pid == os.getpid()
+        return self._dead is None
 
     def flush_late(self) -> None:
         """Sends the releases that wait for a request."""
@@ -867,7 +914,8 @@ class Connection:
             number, hold = self._ended.popleft()
             gone.append(hold)
             self._holds.discard(hold)
-            self._leave(hold, False)
+            if hold.filling is not None:
+                self._leave(hold, False)
             if self._dead is not None and hold.claimed_by is not None and hold.claimed_by is not self:
                 hold.claimed_by.drop(hold)
             elif self._dead is not None and hold.ends_with == wire.RELEASE and not hold.gone:
@@ -882,7 +930,8 @@ class Connection:
                 segment.close()
             elif self._tidier is not None:
                 segment.idle_since = time.monotonic()
-                self._tidier.wake()
+                if self._tidier.asleep:
+                    self._tidier.wake()
         return gone
 
     def _forget(self, segment: _Segment) -> None:

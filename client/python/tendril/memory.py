@@ -142,7 +142,9 @@ class Mapping:
     def lease(self, offset: int, size: int, end: Callable[[], None]) -> "ctypes.Array[ctypes.c_ubyte]":
         """A lease of [offset, offset+size). end is called when nothing uses it any more, in any thread."""
         part = (ctypes.c_ubyte * size).from_address(self.address + offset)
-        _when_gone(part, end)
+        ref = _End(part, _gone)  # type: ignore[arg-type]  # _when_gone, for the most frequent of its uses
+        ref.end = end
+        _ends[id(ref)] = ref
         return part
 
     def other_face(self, offset: int, lease: "ctypes.Array[ctypes.c_ubyte]") -> "ctypes.Array[ctypes.c_ubyte]":

@@ -131,7 +131,7 @@ class Object(Exporter):
     def data(self) -> memoryview:
         """The bytes, read-only and without a copy. Raises Invalid after release()."""
         if self._part is None:
-            raise Invalid("object %s was released" % self.id.hex())
+            raise self._released()
         return memory.view(self._part, False)
 
     @property
@@ -170,12 +170,18 @@ class Object(Exporter):
             return self.data
         return arrays.exported(self.numpy()) if "dtype" in self.meta else self.data
 
+    def _released(self) -> Invalid:
+        return Invalid("object %s was released" % self.id.hex())
+
     def __len__(self) -> int:
         return self.size
 
     def bytes(self) -> bytes:
         """A copy of the bytes."""
-        return bytes(self.data)
+        part = self._part
+        if part is None:
+            raise self._released()
+        return bytes(part)
 
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> "numpy.ndarray[Any, Any]":
         """numpy(), for numpy.asarray(object). Another dtype, or copy=True, makes a copy."""
@@ -315,6 +321,9 @@ class CudaObject(Object):
         """The bytes of the copy in host memory, read-only. Raises what Client.copy raises, and Invalid after release().
         """
         return self._copy().data
+
+    def bytes(self) -> bytes:
+        return self._copy().bytes()
 
     def numpy(self) -> "numpy.ndarray[Any, Any]":
         """The array that the metadata describes, read-only, in the copy in host memory. Without metadata: uint8."""

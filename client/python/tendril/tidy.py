@@ -29,20 +29,15 @@ class Tidier:
         self._wakes.acquire()
         self._owner: "weakref.ref[Connection]" = weakref.ref(owner, self._orphaned)
         self._thread: Optional[threading.Thread] = None
+        self.started = False  # there is a thread
         self._starting = _thread.allocate_lock()
         self._over = False
-        self._asleep = False  # nothing is idle. If not, the thread looks by itself and need not be woken
+        self.asleep = False  # nothing is idle: wake it. If not, the thread looks by itself
         self._late = False  # releases wait
-
-    @property
-    def started(self) -> bool:
-        """Whether the thread was started."""
-        return self._thread is not None
 
     def wake(self) -> None:
         """Says that a segment is idle."""
-        if self._asleep:
-            self._kick()
+        self._kick()
 
     def hurry(self) -> None:
         """Says that releases wait, which no request may take along."""
@@ -60,10 +55,11 @@ class Tidier:
         with self._starting:
             if self._thread is None and not self._over:
                 self._thread = threading.Thread(target=self._run, name="tendril tidier", daemon=True)
+                self.started = True
                 try:
                     self._thread.start()
                 except RuntimeError:  # the interpreter ends, or there are too many threads: calls unmap then
-                    self._thread = None
+                    self._thread, self.started = None, False
 
     def end(self) -> None:
         """Ends the thread for good. Does not wait for it."""
@@ -79,7 +75,7 @@ class Tidier:
             self._over = True
             self._kick()
             thread.join(_REST_SECONDS)
-            self._thread, self._over = None, False
+            self._thread, self.started, self._over = None, False, False
             return True
 
     def _orphaned(self, _: Any) -> None:
@@ -87,10 +83,10 @@ class Tidier:
 
     def _run(self) -> None:
         while not self._over:
-            self._asleep = True
+            self.asleep = True
             if not self._has_idle():  # asked after _asleep was set: whoever makes a segment idle later wakes it
                 self._wait(None)
-            self._asleep = False
+            self.asleep = False
             pause, left = _FIRST_PAUSE, True
             while left and not self._over:
                 self._wait(pause)

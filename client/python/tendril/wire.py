@@ -39,6 +39,7 @@ ZERO_ID = bytes(16)
 _U16, _U32 = struct.Struct("<H"), struct.Struct("<I")
 _REF = struct.Struct("<QQQ")
 _GOT = struct.Struct("<16sQQQQBI")
+_PLACED = struct.Struct("<16sQQQ")
 
 
 class Ref(NamedTuple):
@@ -94,9 +95,11 @@ class Fields:
     fds are the descriptors of the payload's frame. Whoever takes one removes it; the connection closes the others.
     """
 
-    def __init__(self, payload: bytes, fds: Optional[List[int]] = None) -> None:
-        self._raw = payload
-        self._at = 0
+    __slots__ = ("_raw", "_at", "fds")
+
+    def __init__(self, payload: bytes, fds: "Optional[List[int]]" = None, at: int = 0) -> None:
+        """at: where the payload begins in what is given."""
+        self._raw, self._at = payload, at
         self.fds = fds if fds is not None else []
 
     def take(self, n: int) -> bytes:
@@ -136,10 +139,21 @@ class Fields:
     def ref(self) -> Ref:
         return Ref(*_REF.unpack(self.take(_REF.size)))
 
-    def got(self) -> "tuple[bytes, Ref, int, bytes]":
+    def got(self) -> "tuple[bytes, tuple[int, int, int], int, bytes]":
         """The reply to a get: id, place, size in bytes, metadata. Decoded at once, because it is the most frequent."""
-        key, segment, size, offset, object_size, _, meta = _GOT.unpack(self.take(_GOT.size))
-        return key, Ref(segment, size, offset), object_size, self.take(meta)
+        raw, at = self._raw, self._at
+        end = at + _GOT.size
+        if end > len(raw):
+            self.take(_GOT.size)  # raises Protocol
+        key, segment, size, offset, object_size, _, meta = _GOT.unpack_from(raw, at)
+        self._at = end
+        return key, (segment, size, offset), object_size, self.take(meta) if meta else b""
+
+    def placed(self) -> "tuple[bytes, tuple[int, int, int]]":
+        """An id and a place: the reply to a put."""
+        raw = self.take(_PLACED.size)
+        key, segment, size, offset = _PLACED.unpack(raw)
+        return key, (segment, size, offset)
 
     def rest(self) -> bytes:
         """All bytes that were not read yet."""
