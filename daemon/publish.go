@@ -361,6 +361,9 @@ func (d *Daemon) Dropped(tenant string, id object.ID) (was bool, err error) {
 			d.auditOf("object.delete", tenant, id.String(), err)
 		}
 	}()
+	if !d.Concerns(id) {
+		return false, nil
+	}
 	ctx, cancel := context.WithTimeout(d.ctx, proposeTime)
 	defer cancel()
 	if err := d.awaitEntry(ctx); err != nil { // before, nobody here knows what is published

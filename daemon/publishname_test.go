@@ -47,3 +47,16 @@ func TestSettleLooksAtOne(t *testing.T) {
 		t.Errorf("%d looks at the metadata; %d publications are under way", looks, h.objects[one])
 	}
 }
+
+// A delete of an object that was never published costs the metadata a look, and no memory.
+func TestDroppedOfWhatIsNotPublished(t *testing.T) {
+	d := newCluster(t, 1, nil).all[0]
+	id := object.NewID()
+	if n := testing.AllocsPerRun(100, func() {
+		if was, err := d.Dropped("t", id); was || err != nil {
+			t.Errorf("published: %v, %v", was, err)
+		}
+	}); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
