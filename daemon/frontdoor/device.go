@@ -78,6 +78,7 @@ func (c *connection) getDevice(f *ipc.Frame, m wire.NameMessage) error {
 				return
 			}
 			c.replyDevice(&header, h)
+			c.flush() // a failure is met by serve
 		})
 	}
 	if err != nil {

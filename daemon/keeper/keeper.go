@@ -52,6 +52,8 @@ type Options struct {
 	Offers func(uuid string) (offers bool, why string)
 	// whose memory it makes in place of CUDA's; nil: CUDA's
 	OpenCL *OpenCL
+	// the environment of such a one: that of probes, so that its driver shows what they saw. nil: the daemon's
+	Env []string
 	// how much of a copy one request does: others have the keeper in between. 0 = 256 MiB first, then what takes
 	// turnTime
 	StepBytes uint64
@@ -575,11 +577,10 @@ func (k *Keeper) running() (*process, error) {
 func (k *Keeper) start() (*process, error) {
 	argv := append(slices.Clone(k.opts.Args), "keeper")
 	if k.opts.OpenCL != nil {
-		argv = append(argv, k.opts.OpenCL.arguments()...)
-	} else {
-		argv = append(argv, "--driver", k.driver(), "--pin", strconv.FormatUint(k.opts.PinBytes, 10))
+		return startProcess(&k.links, k.opts.Executable, append(argv, k.opts.OpenCL.arguments()...), k.opts.Env)
 	}
-	return startProcess(&k.links, k.opts.Executable, argv)
+	argv = append(argv, "--driver", k.driver(), "--pin", strconv.FormatUint(k.opts.PinBytes, 10))
+	return startProcess(&k.links, k.opts.Executable, argv, nil)
 }
 
 // driver is what the keeper loads.

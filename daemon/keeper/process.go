@@ -58,8 +58,8 @@ func (t *tail) String() string {
 }
 
 // startProcess starts a keeper from a thread that waits for it: PDEATHSIG is sent when the *thread* that forked ends
-// (prctl(2)). links counts the goroutine of that thread.
-func startProcess(links *sync.WaitGroup, executable string, argv []string) (*process, error) {
+// (prctl(2)). links counts the goroutine of that thread. env nil: this process's.
+func startProcess(links *sync.WaitGroup, executable string, argv, env []string) (*process, error) {
 	control, theirs, err := controlPair()
 	if err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func startProcess(links *sync.WaitGroup, executable string, argv []string) (*pro
 	p := &process{control: control, done: make(chan struct{}), said: &tail{}}
 	cmd := exec.Command(executable, argv...)
 	cmd.Args[0] = "tendril"
-	cmd.Dir = "/"
+	cmd.Dir, cmd.Env = "/", env
 	cmd.Stdout, cmd.Stderr = p.said, p.said // drivers greet
 	cmd.ExtraFiles = []*os.File{theirs}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}

@@ -281,6 +281,10 @@ func DriverEnv(session map[string]string) []string {
 	return kept[:min(len(kept), maxEnvVars)]
 }
 
+// KeeperEnv is the environment of a keeper of an OpenCL platform's memory, which has that directory for its driver: the
+// driver then shows what it showed to its probe.
+func KeeperEnv(cache string) []string { return workerEnv(cache, nil) }
+
 // workerEnv is a worker's whole environment.
 func workerEnv(cache string, driver []string) []string {
 	env := []string{

@@ -124,6 +124,70 @@ func TestAnObjectOfAnOpenCLDevice(t *testing.T) {
 	eventually(t, idle(t.Context(), n))
 }
 
+// Objects of an OpenCL device make way for others of their tenant, and come back whole, also those that went to disk,
+// whatever happens to the keeper. Its driver sees what the probe's saw, and nothing else of the daemon's environment.
+func TestObjectsOfAnOpenCLDeviceMakeWay(t *testing.T) {
+	t.Parallel()
+	program, dir := objectSum(t), t.TempDir()
+	n := node(t, "TENDRIL_QUOTA_DEVICE=20MiB", "TENDRIL_CAPACITY=64MiB", "POCL_DEVICES=basic basic",
+		"TENDRIL_TEST_SECRET=x")
+	run := func(args ...string) string {
+		t.Helper()
+		out, err := n.Run(t.Context(), args...)
+		if err != nil {
+			t.Fatalf("%v: %v", args, err)
+		}
+		return out
+	}
+	keeper := func() int {
+		var status struct {
+			Keepers []struct {
+				PID int `json:"pid"`
+			} `json:"opencl_keepers"`
+		}
+		if err := json.Unmarshal([]byte(run("status", "--json")), &status); err != nil || len(status.Keepers) != 1 {
+			t.Fatalf("%+v, %v", status, err)
+		}
+		return status.Keepers[0].PID
+	}
+	const count = 9
+	want := make([]string, count)
+	for i := range count {
+		file := filepath.Join(dir, fmt.Sprint("o", i))
+		want[i] = summed(t, file, 8_000_000+i)
+		run("put", file, "--device", "opencl:0")
+	}
+	if env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", keeper())); err != nil ||
+		!bytes.Contains(env, []byte("TENDRIL_WORKER=1")) || bytes.Contains(env, []byte("POCL_DEVICES")) ||
+		bytes.Contains(env, []byte("TENDRIL_TEST_SECRET")) {
+		t.Errorf("the keeper's environment: %q, %v", env, err)
+	}
+	for i := range count {
+		name := fmt.Sprint("o", i)
+		if i%4 == 1 {
+			if err := unix.Kill(keeper(), unix.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if i%3 == 2 { // a program brings it back
+			if got := run("run", "--", program, name); got != want[i] {
+				t.Errorf("%s: %q, want %q", name, got, want[i])
+			}
+			continue
+		}
+		got := filepath.Join(dir, "got")
+		run("get", name, "-o", got)
+		a, _ := os.ReadFile(filepath.Join(dir, name))
+		if b, err := os.ReadFile(got); err != nil || !bytes.Equal(a, b) {
+			t.Errorf("%s: %d bytes came back, %v", name, len(b), err)
+		}
+	}
+	for i := range count {
+		run("rm", fmt.Sprint("o", i))
+	}
+	eventually(t, idle(t.Context(), n))
+}
+
 // A program of C has such objects, too.
 func TestAnObjectOfAnOpenCLDeviceInC(t *testing.T) {
 	t.Parallel()
