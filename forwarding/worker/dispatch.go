@@ -185,6 +185,11 @@ func (s *session) execute(h clwire.Header, payload []byte) error {
 		return fmt.Errorf("%w: the first record must be Hello", errRecord)
 	case row.lanes && s.bulk == nil:
 		return fmt.Errorf("%w: a client on this node has segments", errRecord)
+	case h.Type != clwire.TypeWriteInline && s.small.buffer != nil:
+		if err := s.sendGathered(); err != nil {
+			return err
+		}
+		return row.handle(s, h, payload)
 	default:
 		return row.handle(s, h, payload)
 	}

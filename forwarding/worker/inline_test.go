@@ -10,6 +10,76 @@ import (
 	"tendril/forwarding/worker/engine"
 )
 
+// TestSmallWritesAreGathered: writes one behind the other are one command of the driver's; whatever comes between, or
+// could show it, parts them.
+func TestSmallWritesAreGathered(t *testing.T) {
+	r := newReaderRig(t)
+	write := func(queue, buffer, offset uint64, size int) *clwire.WriteInline {
+		return &clwire.WriteInline{Cmd: clwire.Cmd{Queue: queue}, Buffer: buffer, Offset: offset,
+			Data: make([]byte, size)}
+	}
+	commands := func() (n uint64) {
+		for _, s := range r.s.journal.Look(func(uint64, uint64) bool { return false }).Sums {
+			if s.Kind == clwire.TypeWriteInline.String() {
+				n = s.Count
+			}
+		}
+		return n
+	}
+	seen := uint64(0)
+	for _, c := range []struct {
+		name string
+		want uint64
+		send func()
+	}{
+		{"1000 of 64 B", 4, func() { // of 16 KiB
+			for i := range uint64(1000) {
+				r.client.send(write(r.ordered, r.buffer, 64*i, 64))
+			}
+		}},
+		{"a gap, and the same again", 3, func() {
+			for _, at := range []uint64{0, 4, 12, 12} {
+				r.client.send(write(r.ordered, r.buffer, at, 4))
+			}
+		}},
+		{"a kernel between", 2, func() {
+			r.client.send(write(r.ordered, r.buffer, 0, 4))
+			r.client.send(run1(clwire.Cmd{Queue: r.ordered}, r.kernel, 1))
+			r.client.send(write(r.ordered, r.buffer, 4, 4))
+		}},
+		{"an event, and a wait for it", 3, func() {
+			m, after := write(r.ordered, r.buffer, 4, 4), write(r.ordered, r.buffer, 8, 4)
+			m.Event = r.id()
+			after.Wait = []uint64{m.Event}
+			r.client.send(write(r.ordered, r.buffer, 0, 4))
+			r.client.send(m)
+			r.client.send(after)
+		}},
+		{"no order", 2, func() {
+			r.client.send(write(r.disordered, r.buffer, 0, 4))
+			r.client.send(write(r.disordered, r.buffer, 4, 4))
+		}},
+		{"two queues", 2, func() {
+			r.client.send(write(r.ordered, r.buffer, 0, 4))
+			r.client.send(write(r.disordered, r.buffer, 4, 4))
+		}},
+		{"large ones", 2, func() {
+			r.client.send(write(r.ordered, r.buffer, 0, gatheredBytes+1))
+			r.client.send(write(r.ordered, r.buffer, gatheredBytes+1, gatheredBytes+1))
+		}},
+	} {
+		c.send()
+		r.ask(&clwire.Finish{Queue: r.ordered})
+		r.ask(&clwire.Finish{Queue: r.disordered})
+		r.read()
+		r.release()
+		if n := commands(); n-seen != c.want {
+			t.Errorf("%s: %d commands, want %d", c.name, n-seen, c.want)
+		}
+		seen = commands()
+	}
+}
+
 // TestInlineWritesAllocateNothing: a small write in a queue in order, of a buffer in place, once its queue has a block.
 func TestInlineWritesAllocateNothing(t *testing.T) {
 	b := &buffer{size: 256, seg: &segment{mem: make([]byte, 256)}}

@@ -53,7 +53,7 @@ func BenchmarkReader(b *testing.B) {
 }
 
 // threadTime is the processor time of this thread, in ns.
-func threadTime(b *testing.B) int64 {
+func threadTime(b testing.TB) int64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
 		b.Fatal(err)
@@ -69,7 +69,7 @@ type readerRig struct {
 	made                                []uint64 // events that were not released
 }
 
-func newReaderRig(b *testing.B) *readerRig {
+func newReaderRig(b testing.TB) *readerRig {
 	runtime.LockOSThread()
 	b.Cleanup(runtime.UnlockOSThread)
 	d, err := load(Options{ICD: nullcl.Build(b)})

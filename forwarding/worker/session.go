@@ -58,6 +58,7 @@ type session struct {
 	limits     timeLimits
 	launch     launch
 	write      inlineWrite
+	small      smallWrites
 	tracer     *tracer // nil: nobody traces
 	scratch    records
 	said       reports                  // the engine's, which is locked when it reports
@@ -158,8 +159,11 @@ func (s *session) takeAll() error {
 	s.journal.Tick(last)
 	for n := 1; ; n++ {
 		h, payload, ok, err := s.link.Next()
-		if err != nil || !ok {
+		if err != nil {
 			return err
+		}
+		if !ok {
+			return s.sendGathered()
 		}
 		s.journal.Doing(uint32(h.Type))
 		if err := s.execute(h, payload); err != nil {
