@@ -43,7 +43,7 @@ type call struct {
 	pushes    *pushes // of StreamPush: its buffer's
 }
 
-// pushes is what is known of a buffer's pushes whose contexts ended. Guarded by Conn.mu.
+// pushes is what is known of a buffer's or an object's pushes whose contexts ended. Guarded by Conn.mu.
 type pushes struct {
 	open    int  // without an answer yet
 	done    bool // one was carried out: the reference is the stream's

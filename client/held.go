@@ -35,11 +35,19 @@ func (c *Conn) list(o *Object) {
 	c.held = o
 }
 
-// unlistAlive takes an Object off the list; it reports whether the daemon of now knows its reference.
+// unlistAlive takes an Object off the list; it reports whether its reference is to be given back now: the daemon of now
+// knows it, and it is no stream's, nor may become one's.
 func (c *Conn) unlistAlive(o *Object) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.unlist(o) && c.err == nil
+	if !c.unlist(o) || c.err != nil {
+		return false
+	}
+	if o.pushed == nil {
+		return true
+	}
+	o.pushed.pushes.aborted = true
+	return o.pushed.pushes.left()
 }
 
 // listed reports whether an Object is on the list. mu is held.

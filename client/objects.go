@@ -276,6 +276,7 @@ type Object struct {
 	gone     atomic.Bool
 
 	prev, next *Object // in Conn.held; guarded by Conn.mu
+	pushed     *call   // into a stream, by a PushObject whose context ended; guarded by Conn.mu
 
 	index *fastIndex // where it was got through shared memory; nil: over the socket
 	slot  int

@@ -185,6 +185,7 @@ func (c *Conn) sort(list []*Object, verdicts []wire.Verdict) (unused []*view) {
 	alive := make(map[*view]bool)
 	for i, o := range list {
 		v := verdicts[i]
+		o.pushed = nil // into a stream of the life before; the reference is a new one
 		if v == wire.Held && o.view != nil {
 			alive[o.view] = true
 		}

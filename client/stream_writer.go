@@ -189,28 +189,6 @@ func (w *Writer) Write(ctx context.Context, data, meta []byte, wait time.Duratio
 	return err
 }
 
-// PushObject puts an object of this tenant's that this process holds into the stream, and its reference with it: on
-// success the Object must not be used any more. It follows what was pushed before.
-func (w *Writer) PushObject(ctx context.Context, o *Object, wait time.Duration) error {
-	if o.released.Load() {
-		return fmt.Errorf("%w: object %s was released", object.ErrInvalid, o.id)
-	}
-	k := newCall(wire.StreamPush)
-	k.gen = w.gen
-	k.ask.push = wire.StreamPushRequest{Stream: w.id, ID: o.id, WaitMS: waitMS(within(ctx, wait))}
-	if err := w.c.send(ctx, k, &k.ask.push); err != nil {
-		return err
-	}
-	if _, err := w.c.result(ctx, k); err != nil {
-		return err
-	}
-	k.recycle()
-	if !o.released.Swap(true) {
-		w.c.letGo(o)
-	}
-	return nil
-}
-
 // End says that no more frames come, from any writer: readers get what waits, then object.ErrEnded. It waits until what
 // this Writer pushed is in the stream, and closes the Writer.
 func (w *Writer) End(ctx context.Context) error {
