@@ -102,6 +102,7 @@ type Config struct {
 	ResumeTime time.Duration
 	Deadline   time.Duration // how long its client's machine may say nothing; 0 = 10 s
 	LeaseTime  time.Duration // that devices may be leased; 0 = no bound
+	LeaseIdle  time.Duration // that leased devices may have nothing to do; 0 = no bound
 
 	PlaintextPeers []string // addresses or networks whose sessions may do without TLS, besides this machine
 	Compress       string   // "auto" or "off": whether what sessions move over slow links is compressed; "" = auto
@@ -287,6 +288,8 @@ func (c Config) Validate() error {
 	}
 	fault(c.ScrubEvery < 0, "scrub-interval %v: want 0 (never) or more", c.ScrubEvery)
 	fault(c.LeaseTime < 0, "lease-time %v: want 0 (no bound) or more", c.LeaseTime)
+	fault(c.LeaseIdle != 0 && c.LeaseIdle < leaseLook, "lease-idle %v: want 0 (no bound) or %v or more", c.LeaseIdle,
+		leaseLook)
 	fault(c.KernelTime < 0, "kernel-time %v: want 0 (no bound) or more", c.KernelTime)
 	fault(c.BuildTime < 0, "build-time %v: want 0 (no bound) or more", c.BuildTime)
 	faults = append(faults, c.checkAddresses()...)

@@ -657,6 +657,9 @@ func (d *Daemon) openDoor() error {
 		if d.cfg.LeaseTime > 0 {
 			d.joined.Go(d.endLeases)
 		}
+		if d.cfg.LeaseIdle > 0 {
+			d.joined.Go(d.endIdleLeases)
+		}
 		d.joined.Go(d.tendLeases)
 		d.joined.Go(d.followCalls)
 	}

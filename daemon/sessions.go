@@ -106,6 +106,19 @@ func (t *sessions) of(l *leases.Lease) (ids []uint64) {
 	return ids
 }
 
+// leased lists the sessions of each lease.
+func (t *sessions) leased() map[*leases.Lease][]uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := map[*leases.Lease][]uint64{}
+	for id, s := range t.byID {
+		if s.lease != nil {
+			all[s.lease] = append(all[s.lease], id)
+		}
+	}
+	return all
+}
+
 // numbered lists the sessions that use the lease with a number.
 func (t *sessions) numbered(lease uint64) (ids []uint64) {
 	t.mu.Lock()

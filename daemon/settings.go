@@ -81,6 +81,7 @@ var settings = []setting{
 	span("kernel-time", "TENDRIL_KERNEL_TIME", func(c *Config) *time.Duration { return &c.KernelTime }),
 	span("build-time", "TENDRIL_BUILD_TIME", func(c *Config) *time.Duration { return &c.BuildTime }),
 	span("lease-time", "TENDRIL_LEASE_TIME", func(c *Config) *time.Duration { return &c.LeaseTime }),
+	span("lease-idle", "TENDRIL_LEASE_IDLE", func(c *Config) *time.Duration { return &c.LeaseIdle }),
 	span("warm-time", "TENDRIL_WARM_TIME", func(c *Config) *time.Duration { return &c.WarmTime }),
 	number("warm-workers", "TENDRIL_WARM_WORKERS", func(c *Config) *int { return &c.WarmWorkers }),
 	number("max-workers", "TENDRIL_MAX_WORKERS", func(c *Config) *int { return &c.MaxWorkers }),

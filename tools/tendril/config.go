@@ -44,7 +44,7 @@ func (c *cli) configVerb() *cobra.Command {
 // settingText gives sizes in a form that people read, besides the bytes.
 func settingText(s daemon.Shown) string {
 	switch s.Key {
-	case "kernel-time", "build-time", "lease-time":
+	case "kernel-time", "build-time", "lease-time", "lease-idle":
 		if s.Value == "0s" {
 			return "no limit"
 		}

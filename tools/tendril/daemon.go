@@ -37,6 +37,7 @@ var daemonFlags = [][2]string{
 	{"kernel-cache", "disk space for one tenant's compiled kernels and temporary files (default 4GiB)"},
 	{"kernel-time", "longest time for one command on its device, such as 10s; a worker that exceeds it is ended (default: no limit)"},
 	{"build-time", "longest time for one build of a program; a worker that exceeds it is ended (default: no limit)"},
+	{"lease-idle", "longest time that a lease's workers may have no command, such as 30m; then its sessions are ended (default: no limit)"},
 	{"lease-time", "longest time that a program may lease devices, such as 12h; then its sessions are ended (default: no limit)"},
 	{"listen", "HOST:PORT for other machines, or none (default " + daemon.DefaultListen +
 		"); any other address than loopback opens once there is a token"},

@@ -153,8 +153,8 @@ func (c *cli) whyLeaseEnded(ctx context.Context, err error) string {
 		return plain(err.Error())
 	}
 	conn.Close()
-	return "it was ended (tendril leases end, tendril session kill), or the daemon's --lease-time was over, or the daemon " +
-		"started anew"
+	return "it was ended (tendril leases end, tendril session kill), or the daemon's --lease-time or --lease-idle was " +
+		"over, or the daemon started anew"
 }
 
 // leaseEnded says whether a question for worker 0, which no session has, was answered by anything but that, or that the
