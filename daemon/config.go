@@ -288,8 +288,7 @@ func (c Config) Validate() error {
 	}
 	fault(c.ScrubEvery < 0, "scrub-interval %v: want 0 (never) or more", c.ScrubEvery)
 	fault(c.LeaseTime < 0, "lease-time %v: want 0 (no bound) or more", c.LeaseTime)
-	fault(c.LeaseIdle != 0 && c.LeaseIdle < leaseLook, "lease-idle %v: want 0 (no bound) or %v or more", c.LeaseIdle,
-		leaseLook)
+	fault(c.LeaseIdle != 0 && c.LeaseIdle < time.Second, "lease-idle %v: want 0 (no bound) or 1s or more", c.LeaseIdle)
 	fault(c.KernelTime < 0, "kernel-time %v: want 0 (no bound) or more", c.KernelTime)
 	fault(c.BuildTime < 0, "build-time %v: want 0 (no bound) or more", c.BuildTime)
 	faults = append(faults, c.checkAddresses()...)

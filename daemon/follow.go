@@ -25,6 +25,7 @@ const (
 	followRest     = 50 * time.Millisecond
 	followBatch    = 64  // changes of a tenant's objects for each followRest; what is more may be missed
 	followNames    = 256 // of a tenant's published names in a look, for those who see everything
+	followObjects  = 256 // the same of its objects
 	maxFollowers   = 16  // of one tenant, and of those who see everything
 	followerBytes  = 16 << 10
 	followingBytes = changes.MaxBytes + 64<<10 // a ring and its watch
@@ -38,6 +39,7 @@ type follows struct {
 	watches map[string]context.CancelFunc // by tenant: ends hearing of its objects
 	facts   map[factKey]fact              // as they were told
 	names   nameMark                      // the same of published names
+	loud    map[string]int                // changes of objects since the last look, by tenant
 	running bool
 	closed  bool
 
@@ -182,6 +184,7 @@ func (l *look) tellOnce() bool {
 	if err := l.watchTenants(false); err != nil {
 		l.log.WithError(err).Debug("changes cannot be followed")
 	}
+	clear(f.loud)
 	f.tellFacts(l.factsNow())
 	l.tellNames()
 	return true
@@ -273,8 +276,14 @@ func (f *follows) tellObject(tenant string, ev events.Event) {
 	if ev.Kind == events.Named || ev.Kind == events.Unnamed {
 		kind = inspect.NameEvent
 	}
-	f.tell(kind, inspect.Event{Change: ev.Kind, ID: ev.ID.String(), Name: ev.Name, Tenant: tenant,
-		SizeBytes: ev.SizeBytes, At: ev.At})
+	if f.loud == nil {
+		f.loud = map[string]int{}
+	}
+	if f.loud[tenant]++; f.loud[tenant] == followObjects+1 { // the others' changes stay in the ring
+		f.tellSeers(changes.Missed, inspect.Event{Tenant: tenant})
+	}
+	f.tellSome(kind, inspect.Event{Change: ev.Kind, ID: ev.ID.String(), Name: ev.Name, Tenant: tenant,
+		SizeBytes: ev.SizeBytes, At: ev.At}, f.loud[tenant] <= followObjects)
 }
 
 // tell adds an event to the rings of its tenant and of those who see everything; to all where it has no tenant. mu is

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -15,11 +16,13 @@ import (
 
 	"tendril/client"
 	"tendril/cluster/fsm"
+	"tendril/daemon/changes"
 	"tendril/daemon/frontdoor"
 	"tendril/daemon/inspect"
 	"tendril/daemon/leases"
 	"tendril/ipc/wire"
 	"tendril/store"
+	"tendril/store/events"
 	"tendril/store/object"
 	"tendril/tools/e2e/await"
 )
@@ -367,5 +370,32 @@ func TestPublishedNamesOfALoudTenant(t *testing.T) {
 	defer d.follows.mu.Unlock()
 	if d.follows.names.state != nil || d.follows.facts != nil {
 		t.Error("a state of the metadata is kept, and nobody follows")
+	}
+}
+
+// TestObjectsOfALoudTenant: a tenant of which more objects come and go in a look than a ring holds costs who sees
+// everything no change of another tenant, and itself none.
+func TestObjectsOfALoudTenant(t *testing.T) {
+	seers, own := changes.New(), changes.New()
+	f := &follows{rings: map[string]*followedRing{"": {Ring: seers}, "loud": {Ring: own}}}
+	all, loud := seers.From(""), own.From("")
+	f.tellObject("quiet", events.Event{Kind: events.Sealed, Name: "quiet"})
+	for i := range 2 * changes.MaxChanges {
+		f.tellObject("loud", events.Event{Kind: events.Sealed, Name: "loud"})
+		if i < changes.MaxChanges {
+			if c, ok, _ := loud.Next(nil, 0); !ok || c.Kind == changes.Missed {
+				t.Fatalf("the loud tenant's change %d: %q %v", i, c.Kind, ok)
+			}
+		}
+	}
+	told := map[string]int{}
+	for c, ok, _ := all.Next(nil, 0); ok; c, ok, _ = all.Next(nil, 0) {
+		var ev inspect.Event
+		_ = json.Unmarshal(c.Data, &ev)
+		told[c.Kind+" "+ev.Tenant]++
+	}
+	want := map[string]int{"object quiet": 1, "object loud": followObjects, "missed loud": 1}
+	if !maps.Equal(told, want) {
+		t.Fatalf("who sees everything was told %v, want %v", told, want)
 	}
 }
