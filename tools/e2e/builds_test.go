@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"tendril/daemon/tenancy"
 	"tendril/tools/e2e/rig"
 )
 
@@ -68,4 +70,28 @@ func TestABuildDelaysNobody(t *testing.T) {
 	}
 	p.want("good", "verify")
 	other.want("good", "verify")
+}
+
+// TestNodesBeginWithWhatAnotherCompiled: what is given to the nodes of these tests stays, for both tenants, also while
+// other nodes' workers have the first numbers for users.
+func TestNodesBeginWithWhatAnotherCompiled(t *testing.T) {
+	t.Parallel()
+	opened(t, node(t))
+	given := filepath.Join(t.TempDir(), "kernels")
+	if err := os.MkdirAll(filepath.Join(given, "pocl"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(given, "pocl", "given"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n, config := nodeWith(t, rig.Options{Kernels: given, Env: []string{"TENDRIL_LISTEN=127.0.0.1:0"}}), t.TempDir()
+	address := logIn(t, n, config, "")
+	far := n.Far(t.Context(), config, "run", "--server", address, "--", session)
+	begin(t, far).ready()
+	opened(t, n)
+	for _, tenant := range []string{fmt.Sprintf("uid:%d", os.Getuid()), "lab"} {
+		if _, err := os.Stat(filepath.Join(n.Dir, "state", "cache", tenancy.CacheName(tenant), "pocl", "given")); err != nil {
+			t.Error(err)
+		}
+	}
 }

@@ -1,7 +1,9 @@
 package rig
 
 import (
+	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,9 +22,12 @@ func (n *Node) SaveKernels(dir string) error {
 }
 
 // giveKernels gives the node, whose daemon has not been started, what SaveKernels has saved: for the caller's tenant
-// and for Login's. A daemon of root's drops that of the one whose workers come second, since they run as another user.
+// and for Login's. A daemon of root's drops what is not its tenant's user's, and gives each tenant the first number that
+// no daemon of the machine has given out. So the node is also told their numbers, which no other node is likely to have.
 func (n *Node) giveKernels(dir string) error {
-	for _, tenant := range []string{ownTenant(), loginTenant} {
+	numbers := map[string]uint32{}
+	first := firstNumber + 2*rand.Uint32N(numberPairs)
+	for i, tenant := range []string{ownTenant(), loginTenant} {
 		cache := n.cacheOf(tenant)
 		if err := os.MkdirAll(filepath.Dir(cache), 0o711); err != nil {
 			return err
@@ -30,9 +35,30 @@ func (n *Node) giveKernels(dir string) error {
 		if _, err := Output(exec.Command("cp", "-a", dir, cache)); err != nil {
 			return err
 		}
+		if os.Geteuid() != 0 {
+			continue
+		}
+		numbers[tenant] = first + uint32(i)
+		if _, err := Output(exec.Command("chown", "-R", fmt.Sprintf("%d:%[1]d", numbers[tenant]), cache)); err != nil {
+			return err
+		}
 	}
-	return nil
+	if len(numbers) == 0 {
+		return nil
+	}
+	text, err := json.Marshal(map[string]any{"format": 1, "tenants": numbers})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(n.Dir, "state", "worker-ids.json"), text, 0o600)
 }
+
+// Numbers in the upper part of the daemon's range for tenants' users (workers.DefaultIDs). Where they are none of its
+// range, as in some containers, each node compiles for itself.
+const (
+	firstNumber = 0x70000000 + 1024
+	numberPairs = 32000
+)
 
 func ownTenant() string { return fmt.Sprintf("uid:%d", os.Getuid()) }
 
