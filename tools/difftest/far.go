@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -55,19 +56,66 @@ func isFar(name string) bool { return name == tls || name == tcp || name == span
 // elsewhere says whether the devices of a way are another machine's, or as if.
 func (d *differ) elsewhere(w *way) bool { return isFar(w.name) || w.server != "" }
 
-// startNodes starts the test's own nodes: one for most ways, one whose workers are linked with each other, one with a
-// setting.
-func (d *differ) startNodes(ctx context.Context) error {
-	settings := map[string][]string{copies: {"TENDRIL_IN_PLACE=off"}, links: nil}
-	for _, w := range d.ways {
-		kind := w.name
-		if _, own := settings[kind]; !own {
-			kind = unix
+// compareOnNodes compares the programs on nodes of the test's own: first by the socket, then by the other ways, whose
+// nodes begin with what the first has compiled. By each anew it would be most of what they compute.
+func (d *differ) compareOnNodes(ctx context.Context, programs []*program) (same bool, err error) {
+	defer func() { err = d.stopNodes(err) }()
+	same = true
+	near := slices.DeleteFunc(slices.Clone(d.ways), func(w *way) bool { return kindOf(w) != unix })
+	others := slices.DeleteFunc(slices.Clone(d.ways), func(w *way) bool { return kindOf(w) == unix })
+	for _, ways := range [][]*way{near, others} {
+		if len(ways) == 0 {
+			continue
 		}
+		if err := d.startNodes(ctx, ways); err != nil {
+			return false, err
+		}
+		ok, err := d.compareAll(ctx, programs, ways)
+		if same = same && ok; err != nil {
+			return false, err
+		}
+		if len(near) > 0 && len(others) > 0 && d.kernels == "" {
+			if err := d.keepKernels(ctx, d.nodes[unix]); err != nil {
+				return false, err
+			}
+		}
+	}
+	return same, nil
+}
+
+// keepKernels saves what a node has compiled once its sessions, whose programs have ended, have ended too.
+func (d *differ) keepKernels(ctx context.Context, n *rig.Node) error {
+	if err := n.AwaitIdle(ctx); err != nil {
+		return err
+	}
+	d.kernels = filepath.Join(d.work, ".kernels") // a name of no program
+	return n.SaveKernels(d.kernels)
+}
+
+// kindOf names the node of a way: one for the socket, one as if it were another machine, one whose workers are linked
+// with each other, one with a setting.
+func kindOf(w *way) string {
+	switch w.name {
+	case "", unix:
+		return unix
+	case tls, tcp, spans:
+		return tcp
+	}
+	return w.name
+}
+
+// startNodes starts the nodes of ways.
+func (d *differ) startNodes(ctx context.Context, ways []*way) error {
+	for _, w := range ways {
+		kind := kindOf(w)
 		n := d.nodes[kind]
 		if n == nil {
+			env := []string{"TENDRIL_LISTEN=127.0.0.1:0"}
+			if kind == copies {
+				env = append(env, "TENDRIL_IN_PLACE=off")
+			}
 			var err error
-			if n, err = rig.Start(ctx, d.bin, append(settings[kind], "TENDRIL_LISTEN=127.0.0.1:0")...); err != nil {
+			if n, err = rig.StartWith(ctx, d.bin, rig.Options{Env: env, Kernels: d.kernels}); err != nil {
 				return err
 			}
 			d.nodes[kind] = n

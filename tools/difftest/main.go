@@ -84,9 +84,10 @@ type differ struct {
 	ways          []*way
 	limit         time.Duration
 	jobs          int
-	env           []string // how much scripts do; nil: as always
-	work          string   // compiled programs, and the credentials of ways that need some
-	nodes         map[string]*rig.Node
+	env           []string             // how much scripts do; nil: as always
+	work          string               // compiled programs, and the credentials of ways that need some
+	nodes         map[string]*rig.Node // by kind
+	kernels       string               // what the first node has compiled; "" before
 
 	mu    sync.Mutex // guards what rules were used, and standard output
 	rules []*rule
@@ -110,48 +111,53 @@ func (d *differ) run(ctx context.Context, allow, only, far string) (ok bool, err
 		return false, err
 	}
 	defer os.RemoveAll(d.work)
-	switch {
-	case !d.self && d.server == "":
-		defer func() { err = d.stopNodes(err) }()
-		if err := d.startNodes(ctx); err != nil {
-			return false, err
-		}
-	case far != "":
+	if far != "" && (d.self || d.server != "") {
 		return false, fmt.Errorf("-far %s: neither with -server nor with -self", far)
-	default:
-		d.ways[0].server = d.server
 	}
 	programs, err := d.programs(pattern)
 	if err != nil {
 		return false, err
 	}
-	if ok, err = d.compareAll(ctx, programs); err != nil {
+	if d.self || d.server != "" {
+		d.ways[0].server = d.server
+		ok, err = d.compareAll(ctx, programs, d.ways)
+	} else {
+		ok, err = d.compareOnNodes(ctx, programs)
+	}
+	if err != nil {
 		return false, err
 	}
 	if only == "" && !d.self && d.env == nil {
 		var names []string
-		for _, source := range programs {
-			names = append(names, programName(source))
+		for _, p := range programs {
+			names = append(names, p.name)
 		}
 		ok = d.reportUnused(names) && ok
 	}
 	return ok, nil
 }
 
-// compareAll compares the programs, so many at a time, and says whether all were the same. The first error ends it.
-func (d *differ) compareAll(ctx context.Context, programs []string) (same bool, err error) {
+// program is built, and runs natively, before its first comparison.
+type program struct {
+	name, source string
+	argv         []string // nil: not yet
+	native       said
+}
+
+// compareAll compares the programs on ways, so many at a time, and says whether all were the same. The first error ends
+// it.
+func (d *differ) compareAll(ctx context.Context, programs []*program, ways []*way) (same bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	next := make(chan string)
+	next := make(chan *program)
 	var working sync.WaitGroup
 	var different atomic.Bool
 	for range max(1, d.jobs) {
 		working.Go(func() {
-			for source := range next {
-				name := programName(source)
-				same, err := d.compare(ctx, name, source)
+			for p := range next {
+				same, err := d.compare(ctx, p, ways)
 				if err != nil {
-					cancel(fmt.Errorf("%s: %w", name, err))
+					cancel(fmt.Errorf("%s: %w", p.name, err))
 				}
 				if !same {
 					different.Store(true)
@@ -159,9 +165,9 @@ func (d *differ) compareAll(ctx context.Context, programs []string) (same bool, 
 			}
 		})
 	}
-	for _, source := range programs {
+	for _, p := range programs {
 		if ctx.Err() == nil {
-			next <- source
+			next <- p
 		}
 	}
 	close(next)
@@ -174,23 +180,27 @@ func programName(source string) string {
 }
 
 // programs are the C files, and the scripts but for what they share, whose names match.
-func (d *differ) programs(only *regexp.Regexp) ([]string, error) {
-	programs, err := filepath.Glob(filepath.Join(d.tests, "*.c"))
+func (d *differ) programs(only *regexp.Regexp) (programs []*program, err error) {
+	sources, err := filepath.Glob(filepath.Join(d.tests, "*.c"))
 	tables, _ := filepath.Glob(filepath.Join(d.tests, "*.table")) // a bad pattern is the only error
-	programs = append(programs, tables...)
+	sources = append(sources, tables...)
 	scripts, err2 := filepath.Glob(filepath.Join(d.tests, "*.sh"))
 	for _, script := range scripts {
 		if filepath.Base(script) != "app.sh" {
-			programs = append(programs, script)
+			sources = append(sources, script)
 		}
 	}
-	if err = errors.Join(err, err2); err == nil && len(programs) == 0 {
+	if err = errors.Join(err, err2); err == nil && len(sources) == 0 {
 		err = os.ErrNotExist
 	}
 	if err != nil {
 		return nil, fmt.Errorf("programs in %s: %w", d.tests, err)
 	}
-	programs = slices.DeleteFunc(programs, func(source string) bool { return !only.MatchString(programName(source)) })
+	for _, source := range sources {
+		if name := programName(source); only.MatchString(name) {
+			programs = append(programs, &program{name: name, source: source})
+		}
+	}
 	if len(programs) == 0 {
 		return nil, fmt.Errorf("no program in %s is called %s", d.tests, only)
 	}
@@ -214,42 +224,55 @@ func (d *differ) build(ctx context.Context, name, source string) ([]string, erro
 	return []string{program}, err
 }
 
-// compare builds one program, runs it natively and on its ways, and prints what differs.
-func (d *differ) compare(ctx context.Context, name, source string) (bool, error) {
-	ways := slices.DeleteFunc(slices.Clone(d.ways), func(w *way) bool { return !w.only.MatchString(name) })
+// compare runs one program on ways, and prints what differs from its native run.
+func (d *differ) compare(ctx context.Context, p *program, ways []*way) (same bool, err error) {
+	ways = slices.DeleteFunc(slices.Clone(ways), func(w *way) bool { return !w.only.MatchString(p.name) })
 	if len(ways) == 0 {
 		return true, nil
 	}
-	program, err := d.build(ctx, name, source)
-	if err != nil {
-		return false, err
+	if p.argv == nil {
+		if err := d.runNatively(ctx, p); err != nil {
+			return false, err
+		}
 	}
-	native := d.say(ctx, rig.Native(), program...)
-	if native.died { // of a fault of the driver's own, such as PoCL's heap among wrong arguments now and then
-		d.print(fmt.Sprintf("%-14s natively: run again after %s\n", name, native.complaint))
-		native = d.say(ctx, rig.Native(), program...)
-	}
-	if native.lacks {
-		d.spare(name)
-		d.print(fmt.Sprintf("%-14s skipped: %s\n", name,
-			native.complaint[strings.LastIndexByte(native.complaint, '\n')+1:]))
+	if p.native.lacks {
 		return true, nil
 	}
-	if native.end == "" && len(native.order) == 0 {
-		native.end = "says nothing, which proves nothing"
-	}
-	if native.end != "" {
-		return false, fmt.Errorf("natively: %s\n%s", native.end, native.complaint)
-	}
-	same := true
+	same = true
 	for _, w := range ways {
-		title := name
+		title := p.name
 		if len(d.ways) > 1 {
-			title = fmt.Sprintf("%s (%s)", name, w.name)
+			title = fmt.Sprintf("%s (%s)", p.name, w.name)
 		}
-		same = d.judge(name, title, w, native, d.forwarded(ctx, w, program)) && same
+		same = d.judge(p.name, title, w, p.native, d.forwarded(ctx, w, p.argv)) && same
 	}
 	return same, nil
+}
+
+// runNatively builds a program and runs it natively.
+func (d *differ) runNatively(ctx context.Context, p *program) (err error) {
+	if p.argv, err = d.build(ctx, p.name, p.source); err != nil {
+		return err
+	}
+	native := d.say(ctx, rig.Native(), p.argv...)
+	if native.died { // of a fault of the driver's own, such as PoCL's heap among wrong arguments now and then
+		d.print(fmt.Sprintf("%-14s natively: run again after %s\n", p.name, native.complaint))
+		native = d.say(ctx, rig.Native(), p.argv...)
+	}
+	if native.lacks {
+		d.spare(p.name)
+		d.print(fmt.Sprintf("%-14s skipped: %s\n", p.name,
+			native.complaint[strings.LastIndexByte(native.complaint, '\n')+1:]))
+	} else {
+		if native.end == "" && len(native.order) == 0 {
+			native.end = "says nothing, which proves nothing"
+		}
+		if native.end != "" {
+			return fmt.Errorf("natively: %s\n%s", native.end, native.complaint)
+		}
+	}
+	p.native = native
+	return nil
 }
 
 // forwarded runs a program on a way.

@@ -166,11 +166,11 @@ func compileTo(dir string) error {
 	cmd := n.Command(ctx, "run", "--", session)
 	cmd.Stdin = strings.NewReader("open\nadd 1\nverify\nquit\n")
 	_, err = rig.Output(cmd)
-	for end := time.Now().Add(limit); err == nil && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if over := idle(ctx, n)(); over == nil {
-			err = n.SaveKernels(dir)
-			break
-		}
+	if err == nil {
+		err = n.AwaitIdle(ctx)
+	}
+	if err == nil {
+		err = n.SaveKernels(dir)
 	}
 	return errors.Join(err, n.Stop())
 }
@@ -320,19 +320,5 @@ func eventually(t *testing.T, condition func() error) {
 
 // idle holds once the node has no sessions, no serving workers and no session memory.
 func idle(ctx context.Context, n *rig.Node) func() error {
-	return func() error {
-		s, err := n.Status(ctx)
-		if err != nil {
-			return err
-		}
-		if len(s.Sessions) > 0 || s.Store.SessionBytes > 0 || s.Store.OpenObjects > 0 {
-			return fmt.Errorf("still there: sessions %v, store %+v", s.Sessions, s.Store)
-		}
-		for _, w := range s.Workers {
-			if w.State == "serving" {
-				return fmt.Errorf("worker %d still serves", w.PID)
-			}
-		}
-		return nil
-	}
+	return func() error { return n.Idle(ctx) }
 }

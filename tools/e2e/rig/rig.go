@@ -297,6 +297,33 @@ func (n *Node) Status(ctx context.Context) (s Status, err error) {
 	return s, json.Unmarshal(text, &s)
 }
 
+// Idle says what the node still has of sessions: them, serving workers, session memory. nil: nothing.
+func (n *Node) Idle(ctx context.Context) error {
+	s, err := n.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if len(s.Sessions) > 0 || s.Store.SessionBytes > 0 || s.Store.OpenObjects > 0 {
+		return fmt.Errorf("still there: sessions %v, store %+v", s.Sessions, s.Store)
+	}
+	for _, w := range s.Workers {
+		if w.State == "serving" {
+			return fmt.Errorf("worker %d still serves", w.PID)
+		}
+	}
+	return nil
+}
+
+// AwaitIdle waits until Idle says nil; if it does not within Limit, AwaitIdle returns what it said last.
+func (n *Node) AwaitIdle(ctx context.Context) error {
+	for end := time.Now().Add(Limit); ; time.Sleep(10 * time.Millisecond) {
+		err := n.Idle(ctx)
+		if err == nil || ctx.Err() != nil || time.Now().After(end) {
+			return err
+		}
+	}
+}
+
 // statusHere asks over a connection of this process's.
 func (n *Node) statusHere() ([]byte, error) {
 	return n.soon(func() ([]byte, error) {
