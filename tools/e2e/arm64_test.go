@@ -43,7 +43,8 @@ func TestARM64(t *testing.T) {
 	}
 	n := node(t)
 	program := filepath.Join(t.TempDir(), "tendril")
-	build := exec.Command("go", "build", "-o", program, "tendril/tools/tendril")
+	build := exec.Command("go", "build", "-ldflags=-w", "-gcflags=all=-l -dwarf=false", // as make test-vet has
+		"-o", program, "tendril/tools/tendril")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=arm64")
 	if _, err := rig.OutputWithin(build, 3*limit); err != nil {
 		t.Fatal(err)
