@@ -26,7 +26,7 @@ RACE := ./store/... ./ipc/... ./client/... ./cluster/... ./daemon/... ./forwardi
 # Their tests that run without it too, and where these are: those that -short makes shorter, and those that measure what
 # the detector changes. A test of tools/archtest compares both lists with the tests.
 UNRACED := TestACommandIsOneAllocation|TestBothSidesAtOnce|TestCopyNowAllocatesNothing|TestDaemonKilledAtRandom|\
-  TestDamage|\
+  TestDamage|TestDroppedOfWhatIsNotPublished|\
   TestEachCallOfAStoresLifeFails|TestFullDiskStopsChangesAlone|TestGoPage|TestHotPathDoesNotAllocate|\
   TestIndexModel|TestIndexUnderFire|TestKernelReadsAndWrites|TestKilledInTheHandover|TestKilledIndexClients|\
   TestManyConnectionsCostLittle|TestNoSystemCall|TestNothingIsAllocatedAFrame|TestRandomProgramsSeeOneMemory|\

@@ -22,8 +22,8 @@ func (n *Node) SaveKernels(dir string) error {
 }
 
 // giveKernels gives the node, whose daemon has not been started, what SaveKernels has saved: for the caller's tenant
-// and for Login's. A daemon of root's drops what is not its tenant's user's, and gives each tenant the first number that
-// no daemon of the machine has given out. So the node is also told their numbers, which no other node is likely to have.
+// and for Login's. A daemon of root's drops what does not belong to its tenant's user, and its users are the first
+// numbers that no daemon of the machine has given out. So the node is told numbers that no other is likely to have.
 func (n *Node) giveKernels(dir string) error {
 	numbers := map[string]uint32{}
 	first := firstNumber + 2*rand.Uint32N(numberPairs)
