@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -70,6 +72,213 @@ func Example() {
 
 	check(conn.DeleteByName(context.Background(), "greeting"))
 	// Output: hello named
+}
+
+// A Buffer is filled in place and sealed, or given up.
+func ExampleBuffer() {
+	ctx := context.Background()
+	conn, err := client.Dial(ctx, client.Options{})
+	check(err)
+	defer conn.Close()
+
+	buffer, err := conn.Create(ctx, 4, client.CreateOptions{Labels: map[string]string{"kind": "counter"}})
+	check(err)
+	defer buffer.Abort(ctx) // does nothing after Seal
+	for i := range buffer.Bytes() {
+		buffer.Bytes()[i] = byte('0' + i)
+	}
+	sealed, err := buffer.Seal(ctx)
+	check(err)
+	defer sealed.Release()
+	fmt.Println(string(sealed.Bytes()), buffer.Bytes() == nil)
+	// Output: 0123 true
+}
+
+// An Object is one reference. Its bytes are the store's memory, for reading, until Release.
+func ExampleObject() {
+	ctx := context.Background()
+	conn, err := client.Dial(ctx, client.Options{})
+	check(err)
+	defer conn.Close()
+	made, err := conn.Put(ctx, []byte("shared"), client.CreateOptions{Meta: []byte("text/plain")})
+	check(err)
+
+	got, err := conn.Get(ctx, made.ID(), 0) // another reference, as another process takes one
+	check(err)
+	made.Release()
+	info, err := got.Info(ctx)
+	check(err)
+	fmt.Println(string(got.Bytes()), string(got.Meta()), info.Refs)
+	got.Release() // nothing keeps it any more
+	_, err = conn.Stat(ctx, got.ID())
+	fmt.Println(got.Bytes() == nil, errors.Is(err, object.ErrNotFound))
+	// Output:
+	// shared text/plain 1
+	// true true
+}
+
+// An Upload is an io.Writer. It needs no shared memory, so it works on another machine's daemon, too.
+func ExampleUpload() {
+	ctx := context.Background()
+	conn, err := client.Dial(ctx, client.Options{}) // or client.DialServer
+	check(err)
+	defer conn.Close()
+
+	upload, err := conn.NewUpload(ctx, 11, client.CreateOptions{Name: "uploaded", EphemeralName: true})
+	check(err)
+	defer upload.Abort(ctx) // does nothing after Seal
+	_, err = io.Copy(upload, strings.NewReader("hello there"))
+	check(err)
+	check(upload.Seal(ctx))
+	defer upload.Release()
+
+	info, err := conn.StatByName(ctx, "uploaded")
+	check(err)
+	fmt.Println(info.SizeBytes, info.ID == upload.ID())
+	// Output: 11 true
+}
+
+// A Remote is read over the connection, in parts: on another machine's daemon there is no shared memory.
+func ExampleRemote() {
+	ctx := context.Background()
+	conn, err := client.Dial(ctx, client.Options{}) // or client.DialServer
+	check(err)
+	defer conn.Close()
+	made, err := conn.Put(ctx, []byte("the middle of it"), client.CreateOptions{})
+	check(err)
+	defer made.Release()
+
+	remote, err := conn.Open(ctx, made.ID(), "", 0)
+	check(err)
+	defer remote.Close()
+	check(remote.CopyRange(ctx, os.Stdout, 4, 6))
+	fmt.Println(" is a part of", remote.Size())
+	// Output: middle is a part of 16
+}
+
+// A server is another machine's daemon, after tendril login there, or over ssh.
+func ExampleDialServer() {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // to connect
+	defer cancel()
+	conn, err := client.DialServer(ctx, "gpubox:7433", client.Options{}) // or ssh://me@gpubox
+	check(err)
+	defer conn.Close()
+
+	remote, err := conn.Open(context.Background(), object.ID{}, "weights", time.Minute)
+	check(err)
+	defer remote.Close()
+	file, err := os.Create("weights")
+	check(err)
+	check(remote.CopyRange(context.Background(), file, 0, remote.Size()))
+	check(file.Close())
+}
+
+// What is published under a name is found at every node of the cluster.
+func ExampleConn_Publish() {
+	ctx := context.Background()
+	conn, err := client.Dial(ctx, client.Options{})
+	check(err)
+	defer conn.Close()
+	made, err := conn.Put(ctx, []byte("for all nodes"), client.CreateOptions{Name: "weights"})
+	check(err)
+	defer made.Release()
+
+	_, err = conn.Publish(ctx, made.ID(), "", false) // under its own name; another may not have it
+	check(err)
+	state, err := conn.Replicate(ctx, made.ID(), "", client.ReplicateOptions{Wanted: 2}) // on two nodes, soon
+	check(err)
+	fmt.Println(string(state))
+
+	elsewhere, err := client.DialServer(ctx, "gpubox", client.Options{})
+	check(err)
+	defer elsewhere.Close()
+	got, err := elsewhere.Open(ctx, object.ID{}, "weights", time.Minute) // comes over the network where it must
+	check(err)
+	got.Close()
+}
+
+func ExampleConn_Update() {
+	ctx := context.Background()
+	conn, err := client.Dial(ctx, client.Options{})
+	check(err)
+	defer conn.Close()
+	o, err := conn.Put(ctx, []byte("x"), client.CreateOptions{Labels: map[string]string{"stage": "new"}})
+	check(err)
+	defer o.Release()
+
+	life := time.Hour
+	check(conn.Update(ctx, o.ID(), client.Change{TTL: &life, Labels: map[string]string{"stage": "done"}}))
+	list, err := conn.ListWhere(ctx, client.Query{Labels: map[string]string{"stage": "done"}})
+	check(err)
+	fmt.Println(len(list), list[0].Class)
+	check(conn.Delete(ctx, o.ID()))
+	// Output: 1 ttl
+}
+
+// Others read what is shared with them, as TENANT/NAME.
+func ExampleConn_Share() {
+	ctx := context.Background()
+	conn, err := client.Dial(ctx, client.Options{})
+	check(err)
+	defer conn.Close()
+	o, err := conn.Put(ctx, []byte("for the group"), client.CreateOptions{Name: "results", EphemeralName: true})
+	check(err)
+	defer o.Release()
+
+	check(conn.Share(ctx, o.ID(), "gid:1000"))
+	info, err := conn.Stat(ctx, o.ID())
+	check(err)
+	fmt.Println(len(info.Grants))
+	check(conn.Unshare(ctx, o.ID(), "gid:1000"))
+	// Output: 1
+}
+
+// An object in a GPU's memory: the descriptor of its memory goes to CUDA, which maps it.
+func ExampleDeviceBuffer() {
+	ctx := context.Background()
+	conn, err := client.Dial(ctx, client.Options{})
+	check(err)
+	defer conn.Close()
+	gpu, err := conn.FindGPU(ctx, "cuda:0")
+	check(err)
+
+	buffer, err := conn.CreateDevice(ctx, gpu, 1<<20, client.CreateOptions{Name: "tensor"})
+	check(err)
+	defer buffer.Abort(ctx) // does nothing after Seal
+	memory := buffer.Memory.TakeFile()
+	defer memory.Close()
+	// cuMemImportFromShareableHandle(memory.Fd()), cuMemMap, a kernel that fills it, cuStreamSynchronize
+	sealed, err := buffer.Seal(ctx)
+	check(err)
+	defer sealed.Release()
+}
+
+// A Reader takes frames out of a stream. One that it could not use goes back for others.
+func ExampleReader() {
+	ctx := context.Background()
+	conn, err := client.Dial(ctx, client.Options{})
+	check(err)
+	defer conn.Close()
+	writer, err := conn.OpenWriter(ctx, "jobs", client.StreamOptions{})
+	check(err)
+	check(writer.Write(ctx, []byte("a job"), []byte("urgent"), 0))
+	check(writer.End(ctx))
+
+	reader, err := conn.OpenReader(ctx, "jobs", client.StreamOptions{})
+	check(err)
+	defer reader.Close(ctx)
+	frame, err := reader.Pop(ctx, time.Second)
+	check(err)
+	reader.Unpop(frame)
+	frame, err = reader.Pop(ctx, time.Second)
+	check(err)
+	fmt.Println(frame.Number, string(frame.Bytes()), string(frame.Meta()))
+	frame.Release()
+	_, err = reader.Pop(ctx, -1)
+	fmt.Println(errors.Is(err, object.ErrEnded))
+	// Output:
+	// 1 a job urgent
+	// true
 }
 
 func ExampleConn_Put() {

@@ -80,7 +80,9 @@ func (c *cli) showAudit(ctx context.Context, conn *client.Conn, q admin.AuditQue
 		switch {
 		case page.More:
 		case follow:
-			time.Sleep(auditPause)
+			if err := pause(ctx, auditPause); err != nil {
+				return err
+			}
 		default:
 			if none && !c.json {
 				c.say("No such events.")

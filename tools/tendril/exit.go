@@ -38,7 +38,8 @@ const (
 
 const exitHelp = `Exit codes: 0 done, 1 failure, 2 wrong usage, 3 no daemon, 4 not found, 5 the store or the quota is full,
 6 not allowed, 7 no such device, 8 the name is taken, 9 timed out. "run" and "trace" exit with the program's own code,
-127 where there is no such program and 126 where it cannot be run.`
+127 where there is no such program and 126 where it cannot be run. An interrupted command
+undoes what is under way, and exits with 130 (Ctrl-C), or 128 and the number of another signal.`
 
 // usageError is a fault in how the command was written.
 type usageError struct{ error }
@@ -128,6 +129,9 @@ func report(w io.Writer, err error) int {
 		return int(child) // it has said what it had to say
 	}
 	code, step := classify(err)
+	if cut := (ended{}); errors.As(err, &cut) {
+		code, step = cut.code, ""
+	}
 	text := strings.TrimPrefix(err.Error(), "tendril: ")
 	if code == exitUsage {
 		text = strings.TrimPrefix(text, object.ErrInvalid.Error()+": ") // the usage line says so

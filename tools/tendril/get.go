@@ -120,7 +120,7 @@ func (c *cli) get(ctx context.Context, what, out string, part part, wait time.Du
 	write := func(w io.Writer) error {
 		p := c.newProgress("get", n)
 		defer p.end()
-		return obj.copy(io.MultiWriter(w, p), off, n)
+		return obj.copy(bounded{ctx, io.MultiWriter(w, p)}, off, n)
 	}
 	if out == "" || out == "-" {
 		return write(c.term.out)

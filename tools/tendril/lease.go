@@ -95,11 +95,14 @@ func (c *cli) lease(ctx context.Context, count, device, wait string, nodes bool,
 		return err
 	}
 	defer conn.Close()
+	waiting, stop := untilSignal(ctx) // until there is a program, which signals are for
 	snap, err := lease.Open(func(options []byte) ([]byte, error) {
-		_, raw, err := session.Of(conn).Open(ctx, version, options)
+		_, raw, err := session.Of(conn).Open(waiting, version, options)
 		return raw, err
 	}, clwire.SessionOptions{Protocol: clwire.Version, Selector: device, Lease: want}, settings.LeaseWait(patience),
 		c.say)
+	err = cutShort(waiting, err)
+	stop()
 	if errors.Is(err, object.ErrBusy) {
 		return hinted{err, "See who has which devices with: tendril leases. To wait for them: --wait"}
 	}

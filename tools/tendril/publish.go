@@ -46,7 +46,7 @@ func (c *cli) publishVerb() *cobra.Command {
 			if _, err = conn.Publish(ctx, info.ID, name, replace); err != nil {
 				return publishable(err)
 			}
-			return c.publishedOn(conn, info.ID, args[0], replicas)
+			return c.publishedOn(ctx, conn, info.ID, args[0], replicas)
 		})(cmd, args)
 	}
 	cmd.Flags().StringVar(&name, "name", "", "the published name (default: the object's own)")
@@ -56,13 +56,13 @@ func (c *cli) publishVerb() *cobra.Command {
 }
 
 // publishedOn waits until as many nodes have what was published as are wanted; 0: this one is enough.
-func (c *cli) publishedOn(conn *client.Conn, id object.ID, what string, replicas uint16) error {
+func (c *cli) publishedOn(ctx context.Context, conn *client.Conn, id object.ID, what string, replicas uint16) error {
 	if replicas == 0 {
 		return nil
 	}
-	_, err := c.replicas(context.Background(), conn, id, "", client.ReplicateOptions{Wanted: replicas}, true)
+	_, err := c.replicas(ctx, conn, id, "", client.ReplicateOptions{Wanted: replicas}, true)
 	if err != nil {
-		return fmt.Errorf("%s is published, but its replicas could not be made: %w", what, err)
+		return halfway{fmt.Errorf("%s is published, but its replicas could not be made: %w", what, err)}
 	}
 	return nil
 }

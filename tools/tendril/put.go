@@ -113,9 +113,9 @@ func (c *cli) put(ctx context.Context, file, name, device string, replace, publi
 	}
 	if publish {
 		if _, err := conn.Publish(ctx, id, name, replace); err != nil {
-			return fmt.Errorf("%s is in the store as %q, but it could not be published: %w", file, name, err)
+			return halfway{fmt.Errorf("%s is in the store as %q, but it could not be published: %w", file, name, err)}
 		}
-		if err := c.publishedOn(conn, id, name, replicas); err != nil {
+		if err := c.publishedOn(ctx, conn, id, name, replicas); err != nil {
 			return err
 		}
 	}
@@ -165,7 +165,7 @@ type content struct {
 // is created.
 func (c *cli) send(ctx context.Context, conn *client.Conn, in *os.File, name, device string, replace bool,
 	opts client.CreateOptions) (object.ID, error) {
-	what, err := c.contentOf(in, conn.Daemon().CapacityBytes)
+	what, err := c.contentOf(ctx, in, conn.Daemon().CapacityBytes)
 	if err != nil {
 		return object.ID{}, err
 	}
@@ -207,7 +207,7 @@ func (c *cli) send(ctx context.Context, conn *client.Conn, in *os.File, name, de
 }
 
 // contentOf finds out how much there is to store. limit is what the store holds, in bytes.
-func (c *cli) contentOf(in *os.File, limit uint64) (content, error) {
+func (c *cli) contentOf(ctx context.Context, in *os.File, limit uint64) (content, error) {
 	info, err := in.Stat()
 	if err != nil {
 		return content{}, err
@@ -218,11 +218,11 @@ func (c *cli) contentOf(in *os.File, limit uint64) (content, error) {
 			return content{}, err
 		}
 		if left := info.Size() - at; left > 0 { // files of /proc say 0 and have more
-			return content{uint64(left), func(b []byte) error { return c.readFull(in, b) },
-				func(w io.Writer) error { return c.sendFull(w, in, left) }}, nil
+			return content{uint64(left), func(b []byte) error { return c.readFull(patient{ctx, in}, b) },
+				func(w io.Writer) error { return c.sendFull(w, patient{ctx, in}, left) }}, nil
 		}
 	}
-	parts, total, err := gather(in, limit)
+	parts, total, err := gather(patient{ctx, in}, limit)
 	if err != nil {
 		return content{}, err
 	}

@@ -88,5 +88,6 @@ func (c *cli) root() *cobra.Command {
 	sayUsage(root)
 	c.completeArguments(root)
 	fitHelp(root, c.term.screen.columns)
+	endBySignals(root)
 	return root
 }

@@ -100,14 +100,18 @@ func (c *cli) streamPush(ctx context.Context, name string, files []string, p pus
 	if err != nil {
 		return fmt.Errorf("stream %s: %w", name, err)
 	}
-	defer w.Close(ctx)
+	defer func() {
+		if ctx.Err() == nil { // else the end of the connection tells readers that the stream is not whole
+			w.Close(ctx)
+		}
+	}()
 	switch {
 	case len(files) > 0:
 		err = c.pushFiles(ctx, w, files, p.wait)
 	case p.lines:
-		err = pushLines(ctx, w, c.term.in, p.wait)
+		err = pushLines(ctx, w, patient{ctx, c.term.in}, p.wait)
 	default:
-		err = pushFrames(ctx, w, c.term.in, frame, p.wait)
+		err = pushFrames(ctx, w, patient{ctx, c.term.in}, frame, p.wait)
 	}
 	if err == nil && !p.more {
 		err = w.End(ctx)
@@ -136,7 +140,7 @@ func (c *cli) pushFiles(ctx context.Context, w *client.Writer, files []string, w
 		if err != nil {
 			return err
 		}
-		data, err := io.ReadAll(in)
+		data, err := io.ReadAll(patient{ctx, in})
 		in.Close()
 		if err == nil {
 			err = w.Write(ctx, data, nil, wait)
