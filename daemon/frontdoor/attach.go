@@ -75,7 +75,7 @@ func (c *connection) attach(m wire.AttachRequest) (wire.AttachReply, error) {
 }
 
 // attachDevice shows a worker an object in the memory of a GPU, also an unsealed one of the tenant's; why says that it
-// is in no host memory. The number in the answer has clwire.AttachedDevice set.
+// is in no host memory. The number in the answer has clwire.AttachedDevice set, but where it is a copy's.
 func (c *connection) attachDevice(m wire.AttachRequest, why error) (wire.AttachReply, error) {
 	h, err := c.bringDevice(m.ID, m.Name, c.store.LendDevice)
 	switch {
@@ -85,6 +85,9 @@ func (c *connection) attachDevice(m wire.AttachRequest, why error) (wire.AttachR
 		return wire.AttachReply{}, err
 	}
 	defer unix.Close(h.FD)
+	if h.Kind == object.OpenCL && c.peer.Remote != "" {
+		return c.attachCopy(m, h)
+	}
 	if h.Kind == object.OpenCL {
 		return wire.AttachReply{}, errors.Join(fmt.Errorf("%w: object %s is in the memory of an OpenCL device, which no other process has: copy it into host memory first",
 			object.ErrUnsupported, h.ID), c.store.Release(h.ID))
@@ -94,6 +97,39 @@ func (c *connection) attachDevice(m wire.AttachRequest, why error) (wire.AttachR
 		return wire.AttachReply{}, errors.Join(err, c.store.Release(h.ID))
 	}
 	reply := wire.AttachReply{ID: h.ID, Segment: number, SizeBytes: h.Size}
+	c.noteAttached(m.Attempt, reply)
+	return reply, nil
+}
+
+// attachCopy shows a worker a copy in host memory of a sealed object that is in the memory of an OpenCL device, for a
+// client on another machine, which cannot make one itself. The answer names the copy, which lives as long as the
+// connection has its reference; the one to the object, h, is given back.
+func (c *connection) attachCopy(m wire.AttachRequest, h store.DeviceHandle) (reply wire.AttachReply, err error) {
+	defer func() { err = errors.Join(err, c.store.Release(h.ID)) }()
+	made, err := c.store.Create(store.Spec{SizeBytes: h.Size, Class: object.Ephemeral, Own: true})
+	if err != nil {
+		return reply, err
+	}
+	if made.FD >= 0 {
+		unix.Close(made.FD)
+	}
+	if err = c.store.Copy(made.ID, 0, h.ID, "", 0, h.Size); err == nil {
+		err = c.store.Seal(made.ID, false)
+	}
+	if err != nil {
+		return reply, errors.Join(err, c.store.Abort(made.ID))
+	}
+	defer func() { err = errors.Join(err, c.store.Release(made.ID)) }() // the maker's reference
+	lent, err := c.store.Lend(made.ID, "")
+	if err != nil {
+		return reply, err
+	}
+	defer unix.Close(lent.FD)
+	number, err := c.srv.opts.Backend.AttachSegment(c.session, m.Worker, lent.Ref.SegmentBytes, object.Device{}, lent.FD)
+	if err != nil {
+		return reply, errors.Join(err, c.store.Release(made.ID))
+	}
+	reply = wire.AttachReply{ID: made.ID, Segment: number, Offset: lent.Ref.Offset, SizeBytes: h.Size}
 	c.noteAttached(m.Attempt, reply)
 	return reply, nil
 }

@@ -45,7 +45,8 @@ type Device struct {
 	index    uint32 // in the platform's snapshot
 	inPlace  bool   // computes on shared segments
 	images   bool   // has images and samplers
-	imports  string // its UUID, 32 hexadecimal digits, if its driver makes buffers of a GPU's memory by descriptor
+	uuid     string // 32 hexadecimal digits
+	imports  string // its UUID, if its driver makes buffers of a GPU's memory by descriptor
 	most     uint64 // of so many bytes at most; 0: any number
 	info     map[uint32][]byte
 	limits   devices.Limits
@@ -58,11 +59,11 @@ func newPlatform(d *Driver, control node.Control, keeps bool, index uint32,
 
 func (p *Platform) addDevice(index uint32, snapshot clwire.DeviceSnapshot) error {
 	dev := &Device{platform: p, index: index, inPlace: snapshot.InPlace, info: devices.Mask(snapshot),
-		most: snapshot.ImportMost}
+		most: snapshot.ImportMost, uuid: strings.ToLower(strings.ReplaceAll(snapshot.UUID, "-", ""))}
 	dev.info[cl.DEVICE_PLATFORM] = answers.Size(p.handle)
 	dev.images = answers.Number(snapshot.Info[cl.DEVICE_IMAGE_SUPPORT]) != 0
 	if slices.Contains(strings.Fields(strings.Trim(string(snapshot.Info[cl.DEVICE_EXTENSIONS]), "\x00")), externalMemory) {
-		dev.imports = strings.ToLower(strings.ReplaceAll(snapshot.UUID, "-", ""))
+		dev.imports = dev.uuid
 	}
 	dev.limits = devices.LimitsOf(dev.info)
 	h, err := p.d.devices.Put(dev)

@@ -23,7 +23,8 @@ import (
 // segment of their own first, unless the process was started to publish; buffers in a driver's memory are copied.
 //
 // With Config.PublishKind "cuda", and where no memory is shared with the device's node, the object lies in the memory
-// of the GPU, where the GPU copies it once.
+// of the GPU, where the GPU copies it once. With "opencl" it lies in the memory of the context's first device, which a
+// keeper's process has: the bytes go there by way of host memory.
 //
 // With Config.Publish the driver does it for programs that know nothing of the store: the buffer that a blocking read
 // of its whole size has just read back becomes the object of that name; the last one stays.
@@ -81,6 +82,9 @@ func (b *Buffer) publish(name string, meta []byte) (id [16]byte, err error) {
 	}
 	if b.object != nil {
 		return id, fmt.Errorf("%w: publish: the buffer is object %x already", object.ErrExists, b.object.ID)
+	}
+	if b.d.cfg.PublishKind == "opencl" {
+		return b.publishOpenCL(name, meta)
 	}
 	dev, err := b.publishOn()
 	if err != nil {
@@ -194,6 +198,33 @@ func (b *Buffer) publishCopy(name string, meta []byte) (id [16]byte, err error) 
 	}
 	b.d.control.UnmapSegment(seg)
 	return id, nil
+}
+
+// publishOpenCL makes the object in the memory of an OpenCL device, which no process but its keeper has: of an object in
+// host memory, which goes then.
+func (b *Buffer) publishOpenCL(name string, meta []byte) (id [16]byte, err error) {
+	if b.ctx.Remote || b.d.control == nil {
+		return id, fmt.Errorf("%w: publish %q as an object of kind opencl: the device is of another machine, which shares no host memory",
+			object.ErrUnsupported, name)
+	}
+	began, control, device := b.d.began(), b.d.control, b.ctx.devices[0].uuid
+	defer func() { b.d.tripped(began, trace.CausePublish, nil, name+" (copies through host memory)") }()
+	if id, err = b.publishCopy("", nil); err != nil {
+		return id, err
+	}
+	defer control.DetachObject(&node.Object{ID: id})
+	o, err := control.DraftAlone(device, b.size, meta)
+	if err == nil {
+		if err = control.FillDraft(o, id, 0, b.size); err != nil {
+			control.DropDraft(o)
+		} else {
+			err = control.PublishDraft(o, name)
+		}
+	}
+	if err != nil {
+		return [16]byte{}, fmt.Errorf("publish %d bytes as %q in the memory of OpenCL device %s: %w", b.size, name, device, err)
+	}
+	return o.ID, nil
 }
 
 // publishOn is the GPU in whose memory the object of a buffer is to lie; nil: in host memory.

@@ -124,12 +124,12 @@ func TestAnObjectOfAnOpenCLDevice(t *testing.T) {
 	eventually(t, idle(t.Context(), n))
 }
 
-// Objects of an OpenCL device make way for others of their tenant, and come back whole, also those that went to disk,
+// Objects of an OpenCL device make way for others of their tenant, and come back whole,
 // whatever happens to the keeper. Its driver sees what the probe's saw, and nothing else of the daemon's environment.
 func TestObjectsOfAnOpenCLDeviceMakeWay(t *testing.T) {
 	t.Parallel()
 	program, dir := objectSum(t), t.TempDir()
-	n := node(t, "TENDRIL_QUOTA_DEVICE=20MiB", "TENDRIL_CAPACITY=64MiB", "POCL_DEVICES=basic basic",
+	n := node(t, "TENDRIL_QUOTA_DEVICE=20MiB", "TENDRIL_CAPACITY=256MiB", "POCL_DEVICES=basic basic",
 		"TENDRIL_TEST_SECRET=x")
 	run := func(args ...string) string {
 		t.Helper()
@@ -184,6 +184,100 @@ func TestObjectsOfAnOpenCLDeviceMakeWay(t *testing.T) {
 	}
 	for i := range count {
 		run("rm", fmt.Sprint("o", i))
+	}
+	eventually(t, idle(t.Context(), n))
+}
+
+// A result becomes an object in the memory of an OpenCL device, and stays after its program.
+func TestPublishOnAnOpenCLDevice(t *testing.T) {
+	t.Parallel()
+	need(t, "cc", noCC)
+	need(t, "driver", hasDriver())
+	n, file := node(t), filepath.Join(t.TempDir(), "out")
+	p := startWith(t, n, "--publish", "out", "--publish-kind", "opencl")
+	if got := p.ask("open"); got[:5] != "ready" {
+		t.Fatal(got)
+	}
+	for _, plus := range []uint32{0, 10} { // the second takes the name
+		p.want("good", "verify")
+		if out, err := n.Run(t.Context(), "ls", "--json"); err != nil || strings.Count(out, `"id"`) != 1 ||
+			!strings.Contains(out, `"kind": "opencl"`) {
+			t.Errorf("%s, %v", out, err)
+		}
+		if _, err := n.Run(t.Context(), "get", "out", "-o", file); err != nil {
+			t.Fatal(err)
+		}
+		data, err := os.ReadFile(file)
+		if err != nil || len(data) == 0 {
+			t.Fatal(err)
+		}
+		for i := range len(data) / 4 {
+			if got, want := binary.LittleEndian.Uint32(data[4*i:]), uint32(i)*2654435761+plus; got != want {
+				t.Fatalf("word %d of the object is %d, want %d", i, got, want)
+			}
+		}
+		if plus == 0 {
+			p.want("add 0", "add 10")
+		}
+	}
+	p.cmd.Process.Kill()
+	p.cmd.Wait()
+	if _, err := n.Run(t.Context(), "rm", "out"); err != nil {
+		t.Error(err)
+	}
+	eventually(t, idle(t.Context(), n))
+}
+
+// A program on another machine opens an object in the memory of an OpenCL device: the object's node makes the copy, and
+// no bytes cross the program's link. The copy goes with the buffer.
+func TestAnObjectOfAnotherMachinesOpenCLDevice(t *testing.T) {
+	t.Parallel()
+	program := objectSum(t)
+	n, laptop := node(t, "TENDRIL_LISTEN=127.0.0.1:0"), t.TempDir()
+	at, err := n.Listening(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// of the tenant that puts it: put has no --device on another machine
+	token, err := n.Run(t.Context(), "token", "create", "--tenant", fmt.Sprintf("uid:%d", os.Getuid()), "--expires", "1h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	login := n.Far(t.Context(), laptop, "login", at)
+	login.Stdin = strings.NewReader(token)
+	if _, err := rig.Output(login); err != nil {
+		t.Fatal(err)
+	}
+	file, out := filepath.Join(t.TempDir(), "there"), filepath.Join(t.TempDir(), "out.json")
+	want := summed(t, file, 8<<20+5)
+	if _, err := n.Run(t.Context(), "put", file, "--device", "opencl:0"); err != nil {
+		t.Fatal(err)
+	}
+	text, err := rig.Output(n.Far(t.Context(), laptop, "trace", "--server", at, "-o", out, "--json", "--", program,
+		"there"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, ok := strings.CutPrefix(text, want)
+	if !ok {
+		t.Fatalf("%q, want %q", text, want)
+	}
+	var s trace.Summary
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		t.Fatal(err)
+	}
+	crossed := uint64(0)
+	for _, w := range s.Wire {
+		crossed += w.Bytes
+	}
+	if crossed == 0 || crossed > 1<<20 {
+		t.Errorf("%d bytes crossed", crossed)
+	}
+	if raw, err := os.ReadFile(out); err != nil || !bytes.Contains(raw, []byte("one copy through host memory")) {
+		t.Errorf("the trace does not say that it was a copy: %v", err)
+	}
+	if _, err := n.Run(t.Context(), "rm", "there"); err != nil {
+		t.Error(err)
 	}
 	eventually(t, idle(t.Context(), n))
 }

@@ -54,7 +54,7 @@ func (o *launchOptions) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.publish, "publish", "",
 		"make an object of this name from the buffer that the program reads back last")
 	cmd.Flags().StringVar(&o.publishKind, "publish-kind", "",
-		"memory of the published object: host, or cuda for the GPU's (default host; with --server cuda)")
+		"memory of the published object: host, cuda for the GPU's, or opencl for the device's of any vendor (default host; with --server cuda)")
 	cmd.Flags().StringVar(&o.onLoss, "on-loss", "",
 		"with --server: how long calls wait for a lost connection before they fail: SECONDS, 0, or block (default 60)")
 	cmd.Flags().DurationVar(&o.deadline, "deadline", 0,
@@ -122,8 +122,8 @@ func (c *cli) environment(ctx context.Context, o launchOptions) (map[string]stri
 	if len(o.publish) > object.MaxNameBytes {
 		return nil, usagef("--publish: a name of %d bytes: at most %d", len(o.publish), object.MaxNameBytes)
 	}
-	if !slices.Contains([]string{"", "host", "cuda"}, o.publishKind) {
-		return nil, usagef("--publish-kind %q: want host or cuda", o.publishKind)
+	if !slices.Contains([]string{"", "host", "cuda", "opencl"}, o.publishKind) {
+		return nil, usagef("--publish-kind %q: want host, cuda or opencl", o.publishKind)
 	}
 	if !slices.Contains([]string{"", "one", "node", "native"}, o.platforms) {
 		return nil, usagef("--platforms %q: want one, node or native", o.platforms)

@@ -137,6 +137,7 @@ func (c *local) AttachObject(worker uint64, id [16]byte, name string) (*Object, 
 		return o, nil
 	}
 	if c.conn.Remote() {
+		o.Copied = c.isCopy(a.ID, id, name)
 		return o, nil
 	}
 	if o.theirs, err = c.conn.Get(context.Background(), a.ID, 0); err != nil {
@@ -145,6 +146,15 @@ func (c *local) AttachObject(worker uint64, id [16]byte, name string) (*Object, 
 	}
 	o.Bytes = o.theirs.Bytes()
 	return o, nil
+}
+
+// isCopy reports whether the daemon of another machine attached a copy in place of the object asked for.
+func (c *local) isCopy(got, id [16]byte, name string) bool {
+	if name == "" {
+		return got != id
+	}
+	info, err := c.conn.StatByName(context.Background(), name)
+	return err == nil && info.Kind == object.OpenCL
 }
 
 // attachOpaque is AttachObject of a copy where the object is in the memory of an OpenCL device, which only its driver
