@@ -44,6 +44,13 @@ _NOSIGNAL, _DONTWAIT, _CLOEXEC = int(socket.MSG_NOSIGNAL), int(socket.MSG_DONTWA
 _CTRUNC = int(socket.MSG_CTRUNC)
 _CONTROL = socket.CMSG_SPACE(4 * 16)
 
+# An interrupt (Ctrl-C) is raised between two steps of the interpreter, also between a call into C and what is done with
+# its value. What was sent, or received, must not be forgotten then. So a chain of iterators, which is one step, runs
+# these calls and notes their values: see _push and _receive.
+_RECEIVE = (1 << 16,), (_CONTROL,), (_CLOEXEC,)
+_SEND, _SEND_NOW = (_NOSIGNAL,), (_NOSIGNAL | _DONTWAIT,)
+_run: Callable[[Any], None] = collections.deque(maxlen=0).extend
+
 _HEADER_BYTES, _pack_header, _unpack_header = wire.HEADER.size, wire.HEADER.pack, wire.HEADER.unpack_from
 _RELEASE_HEAD = wire.HEADER.pack(16, wire.RELEASE, 0, 0)
 
@@ -77,6 +84,7 @@ class Pending:
     pages: Optional[List[bytes]] = None  # of a reply in several frames, those that have come
     size = 0  # bytes of them
     done = False
+    pushes: "Optional[Hold]" = None  # of a push: the reference that it gives to the stream
     value: Any = None
     error: Optional[BaseException] = None
 
@@ -97,7 +105,7 @@ class Pending:
 class Hold:
     """This process's reference to an object. When its lease ends, the message ends_with releases it."""
 
-    __slots__ = ("object_id", "ends_with", "body", "claimed_by", "gone", "filling")
+    __slots__ = ("object_id", "ends_with", "body", "claimed_by", "gone", "filling", "pushing", "left")
 
     def __init__(self, object_id: bytes, ends_with: int) -> None:
         self.object_id = object_id
@@ -107,6 +115,8 @@ class Hold:
         self.gone = False  # the daemon that this client came back to does not have the object
         # Segment, offset and size while this process fills the object. _turn guards it.
         self.filling: "Optional[tuple[int, int, int]]" = None
+        self.pushing = 0  # pushes of it without a reply yet: the last one says whether the reference is still here
+        self.left = False  # the lease ended meanwhile
 
 
 class _Segment:
@@ -197,7 +207,9 @@ class Connection:
         self._pending: Dict[int, Pending] = {}
         self._next = 1
         self._out = bytearray()  # guarded by _sending
-        self._in: Any = b""  # bytes or a bytearray; the reader's
+        self._in: Any = b""  # bytes or a bytearray; the reader's, as what follows
+        self._arrived: Deque[Any] = collections.deque()  # what recvmsg returned
+        self._halfway = False  # a message that arrived is being delivered
         self._fds: Deque[int] = collections.deque()
         self._segments: Dict[int, _Segment] = {}
         self._holds: Set[Hold] = set()  # of leases that have not ended
@@ -263,6 +275,10 @@ class Connection:
                 os.close(self._fds.popleft())
             for segment in self._segments.values():
                 segment.close()
+            for p in self._pending.values():
+                if p.pushes is not None:  # nobody knows: it is claimed, as others are
+                    p.pushes.pushing = 1
+                    self._pushed(p.pushes, False)
             self._settle()
             for p in self._pending.values():
                 p.error, was, p.done = p.error or error, p.done, True
@@ -283,11 +299,12 @@ class Connection:
     # Requests -------------------------------------------------------------
 
     def call(self, kind: int, payload: bytes, decode: "Callable[[wire.Fields], _T]", deadline: Optional[float] = None,
-             meanwhile: "Optional[Callable[[], None]]" = None) -> _T:
+             meanwhile: "Optional[Callable[[], None]]" = None, pushes: Optional[Hold] = None) -> _T:
         """Sends a request and returns what decode makes of its reply. Raises the error of the reply.
 
         Whichever thread reads calls decode, under _turn and in the order of the replies. decode must not block.
-        meanwhile is called between sending and waiting.
+        meanwhile is called between sending and waiting. pushes: the reference that the stream has if this succeeds, also
+        if the caller is interrupted meanwhile.
         """
         p = Pending(kind, decode)
         with self._turn_lock:
@@ -296,6 +313,9 @@ class Connection:
             number = self._next
             self._next = number + 1
             self._pending[number] = p
+            if pushes is not None:
+                p.pushes = pushes
+                pushes.pushing += 1
         whole = False
         try:
             if len(payload) > wire.MAX_PAYLOAD:
@@ -357,6 +377,24 @@ class Connection:
         if begins:
             threading.Thread(target=self._attend, name="tendril reader", daemon=True).start()
         return p
+
+    def unwanted(self, decode: Decode) -> List[Pending]:
+        """The requests with this decode whose replies have not come, and are taken by nobody."""
+        with self._turn_lock:
+            return [p for p in self._pending.values() if p.done and p.decode == decode]
+
+    def outlast(self, requests: List[Pending]) -> None:
+        """Waits for the replies of unwanted requests, and releases what they bring before anything is sent."""
+        with self._turn_lock:
+            for p in requests:
+                p.done, p.then = p not in self._pending.values(), None
+        for p in requests:
+            self._await(p, None)
+            p.value = None
+        with self._sending:
+            while not self._take_ended():
+                time.sleep(0)
+            self._push(_SEND)
 
     def forgo(self, p: Pending) -> None:
         """Says that nobody takes the reply any more. It is still read and decoded; what it holds is released."""
@@ -425,20 +463,15 @@ class Connection:
         with self._sending:
             if self._ended:
                 self._take_ended()
-            out = self._out
-            out += raw
-            try:
-                n = self._sock.send(out, _NOSIGNAL)
-            except OSError:
-                n = 0  # _push says what follows from it
-            del out[:n]
-            return not out or self._push(0)
+            self._out += raw
+            return self._push(_SEND)
 
-    def _push(self, flags: int) -> bool:
+    def _push(self, flags: "tuple[int]") -> bool:
         """Writes _out. What a full socket does not take stays there. False: the socket failed."""
-        while self._out:
-            try:
-                n = self._sock.send(self._out, flags | _NOSIGNAL)
+        out = self._out
+        while out:
+            try:  # del out[:send(out, flags)]
+                _run(map(out.__delitem__, map(slice, map(self._sock.send, (out,), flags))))
             except (BlockingIOError, InterruptedError):
                 return True
             except OSError as e:
@@ -449,7 +482,6 @@ class Connection:
                 if not read:
                     self._fail(Disconnected("cannot write to the daemon at %s: %s" % (self.path, e)))
                 return False
-            del self._out[:n]
         return True
 
     def _await(self, p: Pending, deadline: Optional[float]) -> None:
@@ -485,7 +517,10 @@ class Connection:
         """
         try:
             if deadline is None and not self._in:
-                raw, anc, flags, _ = self._sock.recvmsg(1 << 16, _CONTROL, _CLOEXEC)
+                if not self._arrived:
+                    self._arrived.extend(map(self._sock.recvmsg, *_RECEIVE))
+                self._halfway = True
+                raw, anc, flags, _ = self._arrived.popleft()
                 delivered = False
                 if len(raw) >= _HEADER_BYTES and not anc and not flags & _CTRUNC:
                     size, kind, marks, number = _unpack_header(raw)
@@ -499,7 +534,8 @@ class Connection:
                                     self._reading = None
                 if not delivered:
                     self._received(raw, anc, flags)
-                elif self._ended and not self._late:
+                self._halfway = False
+                if self._ended and not self._late:
                     self._flush_ended()
             while not p.done:
                 while not p.done and self._deliver():
@@ -513,17 +549,24 @@ class Connection:
                 self._fail(e)
             else:
                 self._fail(Disconnected("lost the daemon at %s: %s" % (self.path, e)))
+        except BaseException:
+            if self._halfway:
+                self._fail(Disconnected("a reply of the daemon at %s was interrupted" % self.path))
+            raise
 
     def _receive(self, deadline: Optional[float]) -> None:
-        if deadline is not None:
+        if deadline is not None and not self._arrived:
             left = deadline - time.monotonic()
             poll = select.poll()
             poll.register(self._sock, select.POLLIN)
             if left <= 0 or not poll.poll(left * 1000):
                 raise Disconnected("no answer from %s within %g s: is it a Tendril daemon?" % (
                     self.path, _HELLO_SECONDS))
-        raw, anc, flags, _ = self._sock.recvmsg(1 << 16, _CONTROL, _CLOEXEC)
-        self._received(raw, anc, flags)
+        if not self._arrived:
+            self._arrived.extend(map(self._sock.recvmsg, *_RECEIVE))
+        self._halfway = True
+        self._received(*self._arrived.popleft()[:3])
+        self._halfway = False
 
     def _received(self, raw: bytes, anc: "List[tuple[int, int, bytes]]", flags: int) -> None:
         """Takes what recvmsg returned."""
@@ -552,6 +595,7 @@ class Connection:
         end = wire.HEADER.size + size
         if len(self._in) < end:
             return False
+        self._halfway = True
         if len(self._in) == end:
             payload, self._in = bytes(self._in[wire.HEADER.size:]), b""
         else:
@@ -565,6 +609,7 @@ class Connection:
         finally:
             for fd in fds:  # no segment took these
                 os.close(fd)
+        self._halfway = False
         if self._ended and not self._late:
             self._flush_ended()
         return True
@@ -615,6 +660,8 @@ class Connection:
 
     def _finish(self, number: int, p: Pending, value: Any, error: Optional[BaseException]) -> None:
         del self._pending[number]
+        if p.pushes is not None:
+            self._pushed(p.pushes, error is None)
         unconfirmed = self._unconfirmed
         while unconfirmed and unconfirmed[0][0] <= number:
             unconfirmed.popleft()
@@ -625,6 +672,15 @@ class Connection:
                 p.then(p)
         if self._waiting:
             self._turn.notify_all()
+
+    def _pushed(self, hold: Hold, happened: bool) -> None:
+        """Called under _turn: the reply to a push has come."""
+        hold.pushing -= 1
+        if happened:
+            hold.ends_with = None  # the reference is the stream's, or by now a reader's, perhaps here
+        if hold.left and not hold.pushing:
+            hold.left = False
+            self._ended.append((0, hold))
 
     # Segments -------------------------------------------------------------
 
@@ -811,7 +867,7 @@ class Connection:
             try:
                 if not self._take_ended():
                     return
-                self._push(_DONTWAIT)
+                self._push(_SEND_NOW)
             finally:
                 self._sending.release()
         if self._ended and self._turn.acquire(False):
@@ -893,7 +949,7 @@ class Connection:
                     for s in [s for s in idle if s.idle_since < long_ago]:
                         self._forget(s)
                 left = self.has_idle()
-            self._push(_DONTWAIT)
+            self._push(_SEND_NOW)
         self._flush_ended()
         return left
 
@@ -912,7 +968,10 @@ class Connection:
         gone: List[Hold] = []
         while self._ended:
             number, hold = self._ended.popleft()
-            gone.append(hold)
+            if hold.pushing:
+                hold.left = True
+            else:
+                gone.append(hold)
             self._holds.discard(hold)
             if hold.filling is not None:
                 self._leave(hold, False)
@@ -956,7 +1015,7 @@ class Connection:
                     segment = self._segments.get(number)
                     if segment is not None and segment.leases == 0:
                         self._forget(segment)
-            self._push(0)
+            self._push(_SEND)
         self._flush_ended()
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional, Sequence, Tuple
 from . import wire
 from .connection import Connection, Hold
 from .data import meta_of, source_of
-from .errors import Ended, Invalid, Sealed
+from .errors import Ended, Invalid, Sealed, Unsupported
 from .objects import Draft, Object
 
 if TYPE_CHECKING:
@@ -46,8 +46,12 @@ class _End:
     def close(self) -> None:
         """Closes this end. The stream goes on for others. Popped frames stay. A second call does nothing."""
         if not self._closed and self._live.alive:
+            self._await_late()
             self._live.call(wire.STREAM_CLOSE, self._body(), wire.nothing)
         self._closed = True
+
+    def _await_late(self) -> None:
+        """Before the close: undoes what nobody waits for any more."""
 
 
 class Writer(_End):
@@ -119,13 +123,15 @@ class Writer(_End):
         if frame._part is None:
             raise Sealed("frame %s was pushed, aborted or released already" % frame.id.hex())
         hold: Hold = frame._hold
+        if hold.ends_with is None:  # by a push that was interrupted
+            raise Sealed("frame %s was pushed already" % frame.id.hex())
         draft = isinstance(frame, Draft)
         if draft:
             frame._shut(frame._end_views())  # also if the push fails: it may only be pushed again unchanged
-            hold.ends_with = wire.RELEASE  # sealed or not: the daemon takes it as an abort of an unsealed object
+            if hold.ends_with == wire.ABORT:
+                hold.ends_with = wire.RELEASE  # sealed or not: the daemon takes it as an abort of an unsealed object
         body = self._body() + hold.object_id + struct.pack("<BII", draft, wire.wait_ms(timeout), 0)
-        self._live.call(wire.STREAM_PUSH, body, wire.nothing)
-        hold.ends_with = None  # the reference is the stream's
+        self._live.call(wire.STREAM_PUSH, body, wire.nothing, pushes=hold)
         if draft:
             frame.abort()  # ends this handle only
         else:
@@ -171,6 +177,16 @@ class Reader(_End):
         frame: Frame = self._live.call(wire.STREAM_POP, body, self._decode)
         frame._hold.ends_with = wire.RELEASE
         return frame
+
+    def _await_late(self) -> None:
+        """A frame that is on its way to a pop that was interrupted goes back before the close, for the next reader."""
+        late = self._live.unwanted(self._decode)
+        if late:
+            try:
+                self._live.call(wire.STREAM_CANCEL, self._body(), wire.nothing)  # then they are answered
+            except Unsupported:
+                return  # the daemon is of an earlier release
+            self._live.outlast(late)
 
     def _decode(self, f: wire.Fields) -> Frame:
         """The frame of a reply. Until pop returns, its end puts it back, so that an interrupted pop loses no frame."""

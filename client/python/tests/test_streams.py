@@ -1,5 +1,6 @@
 """Streams, objects that several processes fill, and composites, against the real daemon."""
 
+import asyncio
 import gc
 import os
 import signal
@@ -11,6 +12,7 @@ import unittest
 
 import tendril
 
+from .relay import Relay
 from .test_daemon import WithDaemon
 
 try:
@@ -206,6 +208,135 @@ print(frame.number, frame.bytes().decode(), flush=True)
             store.close()
         finally:
             daemon.close()
+
+
+class Late(WithDaemon):
+    """Answers that come after the program has stopped waiting for them."""
+
+    def setUp(self):
+        super().setUp()
+        self.relay = Relay(self.daemon.socket)
+        self.addCleanup(self.relay.close)
+        self.late = tendril.connect(self.relay.path, reconnect=False)
+        self.addCleanup(self.late.close)
+        self.addCleanup(signal.signal, signal.SIGUSR1, signal.signal(signal.SIGUSR1, signal.default_int_handler))
+
+    def interrupted(self, call, when):
+        """Calls, and interrupts it, as Ctrl-C does, when the function when returns."""
+        def interrupt():
+            try:
+                when()
+            finally:
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+
+        thread = threading.Thread(target=interrupt)
+        with self.assertRaises(KeyboardInterrupt):
+            thread.start()
+            call()
+        thread.join()
+
+    def told(self, name, field):
+        return self.store.streams(name)[0][field]
+
+    def popped_late(self, name):
+        """A writer, and a reader whose interrupted pop has a frame on its way, which the relay holds."""
+        writer = self.store.writer(name, keep=True)
+        self.addCleanup(writer.close)
+        reader = self.late.reader(name, existing=True)
+
+        def pushed():
+            until(lambda: self.told(name, "waiting_readers") == 1, "the pop")
+            self.relay.hold("replies")
+            writer.push(b"frame")
+            until(lambda: self.told(name, "popped") == 1, "the frame's way out")
+
+        return reader, pushed
+
+    def test_close_behind_an_interrupted_pop(self):
+        reader, pushed = self.popped_late("l-pop")
+        self.interrupted(reader.pop, pushed)
+        self.relay.let_go_after("replies", tendril.wire.STREAM_CLOSE, tendril.wire.STREAM_CANCEL)
+        reader.close()
+        with self.store.reader("l-pop") as again:
+            frame = again.pop(5)
+            self.assertEqual((frame.number, frame.bytes()), (1, b"frame"))
+
+    def test_close_behind_a_cancelled_pop(self):
+        reader, pushed = self.popped_late("l-apop")
+
+        async def cancelled():
+            task = asyncio.ensure_future(reader.apop())
+            await asyncio.get_running_loop().run_in_executor(None, pushed)
+            task.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await task
+
+        asyncio.run(cancelled())
+        self.relay.let_go_after("replies", tendril.wire.STREAM_CLOSE, tendril.wire.STREAM_CANCEL)
+        reader.close()
+        with self.store.reader("l-apop") as again:
+            frame = again.pop(5)
+            self.assertEqual((frame.number, frame.bytes()), (1, b"frame"))
+
+    def test_close_behind_an_interrupted_pop_without_a_frame(self):
+        writer = self.store.writer("l-none")
+        self.addCleanup(writer.close)
+        reader = self.late.reader("l-none", existing=True)
+        self.interrupted(reader.pop, lambda: until(lambda: self.told("l-none", "waiting_readers") == 1, "the pop"))
+        reader.close()
+        self.assertEqual(self.told("l-none", "waiting_readers"), 0)
+
+    def test_abort_of_an_interrupted_push_that_happened(self):
+        """A reader of the same connection keeps what it popped."""
+        writer, reader = self.late.writer("l-push"), self.late.reader("l-push")
+        for made in (lambda: self.late.create(5), lambda: self.late.put(b"frame")):
+            whole, frames = made(), []
+            thread = threading.Thread(target=lambda: frames.append(reader.pop(20)))
+            thread.start()
+            until(lambda: self.told("l-push", "waiting_readers") == 1, "the pop")
+            self.relay.hold("requests")
+            self.interrupted(lambda: writer.push(whole), lambda: self.relay.await_request(tendril.wire.STREAM_PUSH))
+            (whole.abort if isinstance(whole, tendril.Draft) else whole.release)()
+            del whole
+            gc.collect()
+            self.relay.let_go("requests")
+            thread.join()
+            self.late.streams()  # what was sent before is done
+            self.assertEqual(self.store.stat(frames[0].id).refs, 1)
+            frames.pop().release()
+
+    def test_abort_of_an_interrupted_push_that_fails(self):
+        """The memory goes back when the answer has come."""
+        writer = self.late.writer("l-full", frames=1)
+        writer.push(b"first")
+        for made in (lambda: self.late.create(5), lambda: self.late.put(b"frame")):
+            whole = made()
+            key = whole.id
+            self.relay.hold("requests")
+            self.interrupted(lambda: writer.push(whole, timeout=0),
+                             lambda: self.relay.await_request(tendril.wire.STREAM_PUSH))
+            (whole.abort if isinstance(whole, tendril.Draft) else whole.release)()
+            del whole
+            gc.collect()
+            self.relay.let_go("requests")
+            self.late.streams()
+            until(lambda: not any(o.id == key.hex() for o in self.store.objects()), "the frame's end")
+
+    def test_an_interrupted_push_again(self):
+        """Whoever pushes again learns that the first push happened, and holds nothing."""
+        writer, reader = self.late.writer("l-again", frames=1), self.store.reader("l-again")
+        self.addCleanup(reader.close)
+        draft = self.late.create(5)
+        self.relay.hold("replies")
+        self.interrupted(lambda: writer.push(draft), lambda: until(lambda: self.told("l-again", "pushed") == 1, "it"))
+        self.relay.let_go("replies")
+        self.late.streams()
+        with self.assertRaises(tendril.Sealed):
+            writer.push(draft)
+        frame = reader.pop(5)
+        draft.abort()
+        self.late.streams()
+        self.assertEqual(self.store.stat(frame.id).refs, 1)
 
 
 class Fills(WithDaemon):
