@@ -19,20 +19,23 @@ type Command struct {
 	Wanted bool     // the program wants the event
 }
 
-// CarryOut chooses the way of a transfer and takes it: for a blocking one until it is complete. The way of a small
-// write has no function between here and the queue that it can do without: a processor foresees where so many nested
+// CarryOut chooses the way of a transfer and takes it: for a blocking one until it is complete. The ways of a small
+// write have no function between here and the queue that they can do without: a processor foresees where so many nested
 // calls return to, and each that is nested deeper costs 10 ns.
 func (c *Command) CarryOut(t *Transfer) api.Status {
 	var r transfer.Request
 	for c.request(&r, t); ; {
 		way := transfer.Route(&r).Way
-		if way == transfer.InlineAsync {
+		switch way {
+		case transfer.InlineAsync:
 			sent, status := c.inlineAsync(t)
 			if sent {
 				return status
 			}
 			r.Visible = true
 			continue
+		case transfer.Inline:
+			return c.inline(t)
 		}
 		if done, status := c.take(way, t, &r); done {
 			return status
@@ -79,8 +82,6 @@ func (c *Command) take(way transfer.Way, t *Transfer, r *transfer.Request) (done
 		m := &clwire.Marker{}
 		_, status = c.Queue.Submit(m, &m.Cmd, c.Event, c.Wait, nil)
 		return true, status
-	case transfer.Inline:
-		return true, c.inline(t)
 	case transfer.Stream, transfer.Lanes:
 		return true, c.bulk(t, way == transfer.Stream, !r.Settled)
 	case transfer.Direct:

@@ -795,12 +795,14 @@ func (q *calledQueue) SubmitInline(buffer, offset uint64, data []byte, e Event, 
 // and a call of the program's has ten others around it.
 func TestSmallWriteGoesStraight(t *testing.T) {
 	r := newRig(t, false, true)
-	q := &calledQueue{fakeQueue: r.q}
-	c := r.command(cl.COMMAND_WRITE_BUFFER)
-	c.Queue = q
-	r.ok(c.CarryOut(linear(r.buffer(4), true, true, 0, pattern(4, 1))))
-	if got := strings.Join(q.callers, " "); got != "(*Command).inlineAsync (*Command).CarryOut" {
-		t.Errorf("a write passes through %s", got)
+	for blocking, want := range map[bool]string{true: "inlineAsync", false: "inline"} {
+		q := &calledQueue{fakeQueue: r.q}
+		c := r.command(cl.COMMAND_WRITE_BUFFER)
+		c.Queue = q
+		r.ok(c.CarryOut(linear(r.buffer(4), true, blocking, 0, pattern(4, 1))))
+		if got := strings.Join(q.callers, " "); got != "(*Command)."+want+" (*Command).CarryOut" {
+			t.Errorf("blocking %v: a write passes through %s", blocking, got)
+		}
 	}
 }
 
