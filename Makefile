@@ -11,7 +11,7 @@ VERSION := $(shell git describe --always --dirty 2>/dev/null || cat VERSION 2>/d
 LDFLAGS := -X main.version=$(VERSION)
 # Go's runtime interrupts its own threads with SIGURG, also those of the program that are inside the library. One whose signal stack the program
 # took away (CPython's faulthandler does, at its end) would die of it, and others would see EINTR. So the library does without.
-LIBRARY_LDFLAGS := $(LDFLAGS) -X runtime.godebugDefault=asyncpreemptoff=1
+LIBRARY_LDFLAGS := -X main.stamp=tendril-library-version=$(VERSION); -X runtime.godebugDefault=asyncpreemptoff=1
 
 # Without it the keys of Go's build cache hold the folder: each clone of a machine would compile all again, for ten minutes.
 export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS 2>/dev/null)) -trimpath)

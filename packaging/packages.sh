@@ -66,7 +66,7 @@ for ARCH in "$@"; do
   mkdir -p "$built"
   export CC
   GOARCH=$ARCH "$go" build -ldflags "-s -w -X main.version=$stamp" -o "$built/tendril" ./tools/tendril
-  GOARCH=$ARCH "$go" build -buildmode=c-shared -ldflags "-s -w -X main.version=$stamp $LIBRARY_FLAGS" \
+  GOARCH=$ARCH "$go" build -buildmode=c-shared -ldflags "-s -w -X main.stamp=tendril-library-version=$stamp; $LIBRARY_FLAGS" \
     -o "$built/libtendril_opencl.so" ./forwarding/icd
   cp -r forwarding/icd/include "$built/"
   make --no-print-directory -s -C client/c OUT="$built" CC="$CC"

@@ -20,6 +20,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 	"unsafe"
@@ -33,8 +34,15 @@ import (
 	"tendril/forwarding/span"
 )
 
-// version is set by the build: -ldflags "-X main.version=…".
-var version = "dev"
+// stamp is set by the build: -ldflags "-X main.stamp=tendril-library-version=…;". So `tendril` finds it in the file: what
+// Go says of a build that does not depend on its folder (-trimpath) has no such flags.
+var stamp = "tendril-library-version=dev;"
+
+// version is the stamp's.
+func version() string {
+	_, after, _ := strings.Cut(stamp, "=")
+	return strings.TrimSuffix(after, ";")
+}
 
 func main() {} // c-shared wants one; it never runs
 
@@ -45,7 +53,7 @@ var driver = sync.OnceValue(func() api.Driver {
 	}
 	config := settings.FromEnv(os.Getenv)
 	config.Dispatch = uintptr(unsafe.Pointer(&C.tdl_dispatch))
-	config.Version = version
+	config.Version = version()
 	config.Program = program()
 	config.Log = logLine
 	traceInto(&config)

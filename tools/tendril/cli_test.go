@@ -516,12 +516,12 @@ func TestRunRefusesProgramsThatGainRights(t *testing.T) {
 func goProgram(t *testing.T, stamp string) string {
 	dir := t.TempDir()
 	source := filepath.Join(dir, "main.go")
-	if err := os.WriteFile(source, []byte("package main\n\nvar version = \"\"\n\nfunc main() { println(version) }\n"),
+	if err := os.WriteFile(source, []byte("package main\n\nvar stamp = \"\"\n\nfunc main() { println(stamp) }\n"),
 		0o644); err != nil {
 		t.Fatal(err)
 	}
 	out := filepath.Join(dir, libraryName)
-	if text, err := exec.Command("go", "build", "-ldflags", "-X main.version="+stamp, "-o", out,
+	if text, err := exec.Command("go", "build", "-ldflags", "-X main.stamp="+stampMark+stamp+";", "-o", out,
 		source).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
@@ -538,6 +538,23 @@ func TestLibraryIsChecked(t *testing.T) {
 		_, _, errs := n.run("", "run", "--library", library, "--", "true")
 		if strings.Contains(errs, "is version other, this command is version test") != (build == "other") {
 			t.Error(errs)
+		}
+	}
+}
+
+// TestLibraryVersion: the stamp is found wherever it lies, also over the end of what is read at once; the mark alone, as
+// in this program, is none.
+func TestLibraryVersion(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lib")
+	for _, before := range []int{0, 1<<20 - 130, 1<<20 - len(stampMark), 1<<20 - 3, 1 << 20, 3<<20 - 20} {
+		for text, want := range map[string]string{stampMark + "1.2-dirty;": "1.2-dirty", stampMark: "",
+			stampMark + ";" + stampMark + "x y;" + stampMark + "3;": "3", "": ""} {
+			if err := os.WriteFile(path, append(bytes.Repeat([]byte{'t'}, before), text...), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if got := libraryVersion(path); got != want {
+				t.Errorf("%q behind %d bytes: %q, want %q", text, before, got, want)
+			}
 		}
 	}
 }

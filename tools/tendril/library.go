@@ -1,14 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"crypto/sha256"
-	"debug/buildinfo"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -61,21 +61,43 @@ func existing(path string) (string, error) {
 	return abs, nil
 }
 
-var stampPattern = regexp.MustCompile(`-X[ =]'?"?main\.version=([^\s'"]+)`)
+// stampMark stands before the version in a library, and a semicolon behind it (forwarding/icd).
+const (
+	stampMark = "tendril-library-version="
+	stampMost = 100 // bytes of a version
+)
 
-// libraryVersion reads the version that the build stamped into a library, without loading it: the Go linker records its
-// flags (debug/buildinfo). "" when it has none.
+// libraryVersion finds the version that the build stamped into a library, without loading it. "" when it has none.
 func libraryVersion(path string) string {
-	info, err := buildinfo.ReadFile(path)
+	f, err := os.Open(path)
 	if err != nil {
 		return ""
 	}
-	for _, s := range info.Settings {
-		if m := stampPattern.FindStringSubmatch(s.Value); s.Key == "-ldflags" && m != nil {
-			return m[1]
+	defer f.Close()
+	const keep = len(stampMark) + stampMost + 1
+	b, kept := make([]byte, 1<<20), 0
+	for {
+		n, err := io.ReadFull(f, b[kept:])
+		if stamp := findStamp(b[:kept+n]); stamp != "" || err != nil {
+			return stamp
 		}
+		kept = copy(b, b[len(b)-keep:])
 	}
-	return ""
+}
+
+// findStamp finds a whole stamp in a part of a file. The mark alone may stand elsewhere, too.
+func findStamp(b []byte) string {
+	for {
+		_, after, found := bytes.Cut(b, []byte(stampMark))
+		if !found {
+			return ""
+		}
+		end := bytes.IndexByte(after[:min(len(after), stampMost+1)], ';')
+		if end > 0 && bytes.IndexFunc(after[:end], func(r rune) bool { return r <= ' ' || r >= 0x7f }) < 0 {
+			return string(after[:end])
+		}
+		b = after
+	}
 }
 
 // vendorsDir returns a directory that holds our .icd file, with the library's absolute path, and no other. The one
