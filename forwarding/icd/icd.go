@@ -36,12 +36,14 @@ import (
 
 // stamp is set by the build: -ldflags "-X main.stamp=tendril-library-version=…;". So `tendril` finds it in the file: what
 // Go says of a build that does not depend on its folder (-trimpath) has no such flags.
-var stamp = "tendril-library-version=dev;"
+var stamp string
 
 // version is the stamp's.
 func version() string {
-	_, after, _ := strings.Cut(stamp, "=")
-	return strings.TrimSuffix(after, ";")
+	if _, after, found := strings.Cut(stamp, "="); found {
+		return strings.TrimSuffix(after, ";")
+	}
+	return "dev"
 }
 
 func main() {} // c-shared wants one; it never runs
