@@ -26,7 +26,8 @@ type Config struct {
 	Lease      string        // what TENDRIL_LEASE takes, see lease.Parse
 	LeaseWait  time.Duration // for them to be free; 0: not at all
 	Publish    string        // "" or a name: what the program reads back whole becomes the object of that name
-	// of what is published: "host", "cuda", "opencl", or "": host memory, but cuda where no memory is shared with the node
+	// of what is published: "host", "cuda", "opencl", or "": host memory, but cuda where no memory is shared with the
+	// node
 	PublishKind string
 	Spin        time.Duration // how long a waiting caller polls before it sleeps
 	RemoteSpin  time.Duration // the same where the worker is on another machine
