@@ -125,7 +125,8 @@ func (c *connection) attachCopy(m wire.AttachRequest, h store.DeviceHandle) (rep
 		return reply, err
 	}
 	defer unix.Close(lent.FD)
-	number, err := c.srv.opts.Backend.AttachSegment(c.session, m.Worker, lent.Ref.SegmentBytes, object.Device{}, lent.FD)
+	number, err := c.srv.opts.Backend.AttachSegment(c.session, m.Worker, lent.Ref.SegmentBytes, object.Device{},
+		lent.FD)
 	if err != nil {
 		return reply, errors.Join(err, c.store.Release(made.ID))
 	}

@@ -222,7 +222,8 @@ func (b *Buffer) publishOpenCL(name string, meta []byte) (id [16]byte, err error
 		}
 	}
 	if err != nil {
-		return [16]byte{}, fmt.Errorf("publish %d bytes as %q in the memory of OpenCL device %s: %w", b.size, name, device, err)
+		return [16]byte{}, fmt.Errorf("publish %d bytes as %q in the memory of OpenCL device %s: %w", b.size, name, device,
+			err)
 	}
 	return o.ID, nil
 }
