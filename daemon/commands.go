@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strconv"
 
 	"tendril/daemon/frontdoor"
@@ -61,21 +62,29 @@ func addCommands(told *inspect.Commands, w workers.Commands) {
 	if w.Told.Unasked {
 		told.Notes = append(told.Notes, fmt.Sprintf("worker %s: the driver does not say what runs: a call holds it up", id))
 	}
-	told.More += w.Told.More
+	if told.More += w.Told.More; told.More < w.Told.More {
+		told.More = math.MaxUint64
+	}
 	for _, x := range w.Told.Flying {
 		told.InFlight = append(told.InFlight, inspect.Command{Worker: id, Queue: x.Queue, Device: device(x.Device),
-			Kind: x.Kind, Kernel: x.Kernel, State: x.State, AgeSeconds: x.Seconds})
+			Kind: x.Kind, Kernel: x.Kernel, State: x.State, AgeSeconds: believable(x.Seconds)})
 	}
 	for _, x := range w.Told.Last {
 		told.Last = append(told.Last, inspect.EndedCommand{Worker: id, Queue: x.Queue, Device: device(x.Device),
-			Kind: x.Kind, Kernel: x.Kernel, Status: x.Status, Seconds: x.Seconds, AgoSeconds: x.Ago})
+			Kind: x.Kind, Kernel: x.Kernel, Status: x.Status, Seconds: believable(x.Seconds),
+			AgoSeconds: believable(x.Ago)})
 	}
 	for _, x := range w.Told.Sums {
 		told.Sums = append(told.Sums, inspect.CommandSum{Worker: id, Kind: x.Kind, Kernel: x.Kernel, Count: x.Count,
-			Failed: x.Failed, Timed: x.Timed, Seconds: x.Seconds})
+			Failed: x.Failed, Timed: x.Timed, Seconds: believable(x.Seconds)})
 	}
 	for _, x := range w.Told.Calls {
 		told.Calls = append(told.Calls, inspect.DriverCall{Worker: id, PID: w.PID, What: x.What, Queue: x.Queue,
-			Seconds: x.Seconds})
+			Seconds: believable(x.Seconds)})
 	}
 }
+
+// mostSeconds is what a worker may say of a time: some 30 years, which every reader can show.
+const mostSeconds = 1e9
+
+func believable(seconds float64) float64 { return min(max(seconds, 0), mostSeconds) }

@@ -200,11 +200,11 @@ func (b *Buffer) publishCopy(name string, meta []byte) (id [16]byte, err error) 
 	return id, nil
 }
 
-// publishOpenCL makes the object in the memory of an OpenCL device, which no process but its keeper has: of an object in
-// host memory, which goes then.
+// publishOpenCL makes the object in the memory of an OpenCL device, which no process but its keeper has: of an object
+// in host memory, which goes then.
 func (b *Buffer) publishOpenCL(name string, meta []byte) (id [16]byte, err error) {
 	if b.ctx.Remote || b.d.control == nil {
-		return id, fmt.Errorf("%w: publish %q as an object of kind opencl: the device is of another machine, which shares no host memory",
+		return id, fmt.Errorf("%w: publish %q as an object of kind opencl: the device is of another machine",
 			object.ErrUnsupported, name)
 	}
 	began, control, device := b.d.began(), b.d.control, b.ctx.devices[0].uuid
