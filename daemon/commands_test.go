@@ -33,7 +33,8 @@ func TestCommandsOfAHostileWorker(t *testing.T) {
 			t.Errorf("device %q", x.Device)
 		}
 	}
-	seconds = append(seconds, told.Last[0].Seconds, told.Last[0].AgoSeconds, told.Sums[0].Seconds, told.Calls[0].Seconds)
+	ended := told.Last[0]
+	seconds = append(seconds, ended.Seconds, ended.AgoSeconds, told.Sums[0].Seconds, told.Calls[0].Seconds)
 	for i, x := range seconds {
 		if x < 0 || x > mostSeconds {
 			t.Errorf("time %d: %v s", i, x)
