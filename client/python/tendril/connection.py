@@ -303,8 +303,8 @@ class Connection:
         """Sends a request and returns what decode makes of its reply. Raises the error of the reply.
 
         Whichever thread reads calls decode, under _turn and in the order of the replies. decode must not block.
-        meanwhile is called between sending and waiting. pushes: the reference that the stream has if this succeeds, also
-        if the caller is interrupted meanwhile.
+        meanwhile is called between sending and waiting. pushes: the reference that the stream has if this succeeds,
+        also if the caller is interrupted.
         """
         p = Pending(kind, decode)
         with self._turn_lock:
