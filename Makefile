@@ -79,7 +79,7 @@ TEST_STEPS := test-race-nodes-1 test-e2e test-vet test-lint test-race-nodes-2 te
 GOTEST := RERUN=$(RERUN) bash tools/gotest.sh $(GO)
 # Without what debuggers alone read, a test links in half of the time; there are eighty.
 GOTEST_FLAGS := -vet=off -ldflags=-w
-# What the race detector needs is compiled for it alone, and so without that too: a seventh less to compile.
+# What the race detector needs is compiled for it alone, and so without that too: a twentieth less to compile.
 RACE_FLAGS := -vet=off -ldflags=-w -gcflags=all=-dwarf=false -race -short -timeout 20m
 # What a step needs built. Steps of make test find it there.
 BUILT     ?= build
