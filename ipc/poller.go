@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -32,12 +33,13 @@ type Poller struct {
 	spares [][]byte          // receive buffers of connections that came with nothing in theirs
 	closed bool
 
+	slice atomic.Int64 // how long it serves between two looks, in ns; written under mu
+
 	// Of run's goroutine.
 	spare []byte        // what connections receive into whose inbox is empty
 	ready shareHeap     // those with connections to be served, the one that had least first
 	clock time.Duration // what the one served last had had by then
 	payer *share        // that of the last Charge
-	slice time.Duration // how long it serves between two looks, as of the last one that found something
 	other time.Time     // when a connection of another one had its last turn
 }
 
@@ -181,10 +183,21 @@ func (p *Poller) add(s *served, tenant string) bool {
 		p.shares[tenant] = s.share
 	}
 	s.share.connections++
+	p.sizeSlice()
 	if s.a != nil {
 		p.keep(s.a.in.strip())
 	}
 	return true
+}
+
+// sizeSlice says how long to serve between two looks: a look costs a tenth of a turn, and shows a single tenant's
+// poller nobody who waits for another's turns to end. mu is held.
+func (p *Poller) sizeSlice() {
+	slice := pollerSlice
+	if _, listens := p.shares[""]; len(p.shares) == 1 || listens && len(p.shares) == 2 {
+		slice = pollerAlone
+	}
+	p.slice.Store(int64(slice))
 }
 
 // maxSpares bounds Poller.spares.
@@ -231,6 +244,7 @@ func (p *Poller) drop(s *served) (over bool) {
 	delete(p.served, int32(s.fd))
 	if s.share.connections--; s.share.connections == 0 {
 		delete(p.shares, s.share.tenant)
+		p.sizeSlice()
 	}
 	p.mu.Unlock()
 	unix.EpollCtl(p.epoll, unix.EPOLL_CTL_DEL, s.fd, nil) // fails only for one that is not there
@@ -266,7 +280,7 @@ func (p *Poller) run() {
 		if !p.note(events[:n]) {
 			return
 		}
-		for began := now; len(p.ready) > 0 && now.Sub(began) < p.slice; {
+		for began := now; len(p.ready) > 0 && now.Sub(began) < time.Duration(p.slice.Load()); {
 			now = p.turn(now)
 		}
 	}
@@ -291,10 +305,6 @@ func (p *Poller) note(events []unix.EpollEvent) bool {
 		if !s.wants {
 			p.ready.want(s, p.clock)
 		}
-	}
-	p.slice = pollerSlice
-	if _, listens := p.shares[""]; len(p.shares) == 1 || listens && len(p.shares) == 2 {
-		p.slice = pollerAlone // a look costs a tenth of a turn, and nobody else waits
 	}
 	return !p.closed
 }

@@ -183,3 +183,33 @@ func TestOtherTenantsAreNoCrowd(t *testing.T) {
 		}
 	}
 }
+
+// The poller looks seldom while it has one tenant's connections, and often from when another one's comes until it goes.
+func TestHowOftenThePollerLooks(t *testing.T) {
+	p, err := NewPoller()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	l := NewLingers(0)
+	slice := func(want time.Duration) {
+		t.Helper()
+		p.mu.Lock() // who left was dropped under it
+		defer p.mu.Unlock()
+		if got := time.Duration(p.slice.Load()); got != want {
+			t.Errorf("between two looks it serves for %v, want %v", got, want)
+		}
+	}
+	talk(t, p, l, "one")
+	talk(t, p, l, "one")
+	slice(pollerAlone)
+	peer, other := pair(t)
+	left := make(chan struct{})
+	p.Serve(other, "other", func(time.Time) Turn { return Leave }, func() bool { close(left); return false })
+	slice(pollerSlice)
+	if _, err := unix.Write(peer.fd, []byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	<-left
+	slice(pollerAlone)
+}
