@@ -542,8 +542,8 @@ func TestLibraryIsChecked(t *testing.T) {
 	}
 }
 
-// TestLibraryVersion: the stamp is found wherever it lies, also over the end of what is read at once; the mark alone, as
-// in this program, is none.
+// TestLibraryVersion: the stamp is found wherever it lies, also over the end of what is read at once. The mark alone,
+// as in this program, is none.
 func TestLibraryVersion(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lib")
 	for _, before := range []int{0, 1<<20 - 130, 1<<20 - len(stampMark), 1<<20 - 3, 1 << 20, 3<<20 - 20} {
