@@ -207,8 +207,16 @@ func accounts(path string) (list []account) {
 	return list
 }
 
-// tenantsToComplete are the tenants of tokens, and of clients by their names.
+// tenantsToComplete are the tenants with a record, those of tokens, and of clients by their names.
 func tenantsToComplete(ctx context.Context, conn *client.Conn, typed string) (list []string) {
+	for x, err := range tenantsOf(ctx, conn) { // those with a record
+		if err != nil || len(list) >= mostCompleted {
+			break
+		}
+		if strings.HasPrefix(x.Name, typed) {
+			list = append(list, plain(x.Name))
+		}
+	}
 	for x, err := range tokensOf(ctx, conn) {
 		if err != nil || len(list) >= mostCompleted {
 			break

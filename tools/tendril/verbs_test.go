@@ -261,6 +261,7 @@ func TestWhatIsMeant(t *testing.T) {
 	n.want(exitUsage, []string{"--since -5m0s: want how long ago"}, "audit", "--since", "-5m")
 	n.want(0, []string{"No such events."}, "audit", "--tenant", "nobody")
 	n.want(0, nil, "tenant", "create", "lab")
+	n.want(0, []string{"lab\n"}, "__complete", "audit", "--tenant", "la")
 	n.want(0, []string{"This machine has no user no-such-user."}, "tenant", "map", "lab", "--user", "no-such-user")
 	if code, _, said := n.run("", "tenant", "map", "lab", "--user", "4711"); code != 0 || said != "" {
 		t.Errorf("of a number: %d, %s", code, said)
