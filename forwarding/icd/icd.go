@@ -34,8 +34,8 @@ import (
 	"tendril/forwarding/span"
 )
 
-// stamp is set by the build: -ldflags "-X main.stamp=tendril-library-version=…;". So `tendril` finds it in the file: what
-// Go says of a build that does not depend on its folder (-trimpath) has no such flags.
+// stamp is set by the build: -ldflags "-X main.stamp=tendril-library-version=…;". So `tendril` finds it in the file.
+// What Go says of a build that does not depend on its folder (-trimpath) has no such flags.
 var stamp string
 
 // version is the stamp's.
