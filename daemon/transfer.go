@@ -21,7 +21,6 @@ import (
 	"tendril/ipc"
 	"tendril/store"
 	"tendril/store/object"
-	"tendril/store/segment"
 )
 
 // Objects of other nodes: who gets one that is published and not here has it brought, once for all that want it. What
@@ -401,21 +400,13 @@ func ignoreNotFound(err error) error {
 // receive fills the object's memory from its replicas.
 func (d *Daemon) receive(ctx context.Context, file *os.File, h store.Handle, o fsm.Object, nodes []fsm.Node,
 	x *bringing) ([]byte, error) {
-	memory, err := segment.Map(file, h.Ref.SegmentBytes, true)
-	if err != nil {
-		return nil, err
-	}
-	defer memory.Unmap() // fails only for a mapping that is none
-	filling := memory.Fill(ctx, file, h.Ref.Offset+h.Size)
-	defer filling.Close()
 	sources := d.sourcesOf(o, nodes)
 	if len(sources) == 0 {
 		return nil, fmt.Errorf("%w: no node that runs has %q: %s", object.ErrNotFound, o.Name,
 			"the nodes that the cluster lists for it have restarted since")
 	}
 	result, err := transfer.Pull(ctx, transfer.Job{ID: o.ID, Tenant: o.Tenant, Epoch: o.Epoch, SizeBytes: o.SizeBytes,
-		Into: memory.Bytes()[h.Ref.Offset:][:h.Size], Sources: sources, Rate: d.transferRate,
-		Ready: func(end uint64) error { return filling.Await(h.Ref.Offset + end) }, Progress: x.have.Store,
+		Into: intoMemory{file, int64(h.Ref.Offset)}, Sources: sources, Rate: d.transferRate, Progress: x.have.Store,
 	}, func(ctx context.Context, s transfer.Source) (net.Conn, error) {
 		x.from.Store(&s.Name)
 		return d.dialTransfer(ctx, s)
@@ -430,6 +421,21 @@ func (d *Daemon) receive(ctx context.Context, file *os.File, h store.Handle, o f
 	}
 	log.WithField("bytes", o.SizeBytes).WithField("seconds", result.Took.Seconds()).Debug("an object was brought here")
 	return result.Sums, nil
+}
+
+// intoMemory is an object's place in a segment's file.
+type intoMemory struct {
+	file *os.File
+	off  int64
+}
+
+// WriteAt implements io.WriterAt: a machine without memory is object.ErrFull.
+func (m intoMemory) WriteAt(b []byte, at int64) (int, error) {
+	n, err := m.file.WriteAt(b, m.off+at)
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.ENOMEM) {
+		err = fmt.Errorf("%w: no memory for %d bytes of an object: %w", object.ErrFull, len(b), err)
+	}
+	return n, err
 }
 
 // notGiven is the error where no node gave an object. A node that was restarted, or does not know of the object yet,

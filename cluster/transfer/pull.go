@@ -32,13 +32,13 @@ type Job struct {
 	Tenant    string
 	Epoch     uint64
 	SizeBytes uint64
-	Into      []byte   // SizeBytes of memory: nobody else reads or writes it until Pull is back
-	Sources   []Source // best first; at least one
-	Streams   int      // connections at a time; 0: as many as the size is worth
-	Rate      *Rate    // nil: as fast as it goes
-	// Ready waits until the first end bytes of Into may be written to, for several goroutines. An error ends the
-	// transfer. nil: they may.
-	Ready func(end uint64) error
+	// Into has room for SizeBytes: nobody else reads or writes it until Pull is back. Several goroutines write. An error
+	// ends the transfer. A file in memory costs less so than a mapping of it, whose pages would be made one by one, and
+	// cleared before.
+	Into    io.WriterAt
+	Sources []Source // best first; at least one
+	Streams int      // connections at a time; 0: as many as the size is worth
+	Rate    *Rate    // nil: as fast as it goes
 	// Progress is told the bytes that have arrived, from several goroutines. It must not block. nil: nobody is.
 	Progress func(doneBytes uint64)
 	// Stall is how long one chunk may take. Default 30 s.
@@ -59,6 +59,8 @@ const (
 	// streamBytes is the part of an object that is worth a connection of its own.
 	streamBytes = 32 << 20
 	maxStreams  = 4
+	// blockBytes are read, summed and written at a time, while they are in the processor's cache.
+	blockBytes = 128 << 10
 	// extentChunks is what one request asks for: enough that the way there and back does not count, and little enough
 	// that streams end together.
 	extentChunks = 16
@@ -86,7 +88,7 @@ type pull struct {
 	done    uint64   // bytes
 	known   bool
 	result  Result
-	unready error   // what Ready answered
+	unready error   // what Into answered
 	refused []error // why each source that was given up was
 	working int
 	free    sync.Cond // rest, left, at or working has changed
@@ -94,11 +96,11 @@ type pull struct {
 
 // Pull gets the object from the best source, and what that does not give from the next ones. All of Into is right when
 // it succeeds; otherwise Into has anything. Errors: ErrTimeout (ctx), ErrStorage, ErrBusy and others: what each source
-// answered; what Ready answered.
+// answered; what Into answered.
 func Pull(ctx context.Context, job Job, dial Dial) (Result, error) {
-	if uint64(len(job.Into)) != job.SizeBytes || job.SizeBytes == 0 || len(job.Sources) == 0 {
-		return Result{}, fmt.Errorf("%w: a transfer of %d bytes into %d, from %d nodes", object.ErrInvalid,
-			job.SizeBytes, len(job.Into), len(job.Sources))
+	if job.Into == nil || job.SizeBytes == 0 || len(job.Sources) == 0 {
+		return Result{}, fmt.Errorf("%w: a transfer of %d bytes from %d nodes", object.ErrInvalid, job.SizeBytes,
+			len(job.Sources))
 	}
 	if job.Stall == 0 {
 		job.Stall = stallTime
@@ -333,9 +335,6 @@ func (p *pull) chunk(conn net.Conn, at int, i uint64, known bool, buf *[]byte) e
 	if err := p.Rate.wait(p.ctx, n); err != nil {
 		return err
 	}
-	if err := p.ready(i*ChunkBytes + n); err != nil {
-		return err
-	}
 	if err := conn.SetReadDeadline(time.Now().Add(p.Stall)); err != nil {
 		return err
 	}
@@ -357,11 +356,22 @@ func (p *pull) chunk(conn net.Conn, at int, i uint64, known bool, buf *[]byte) e
 	if uint64(length) != n {
 		return &refusal{fmt.Errorf("%w: chunk %d has %d bytes, want %d", object.ErrProtocol, i, length, n)}
 	}
-	into := p.Into[i*ChunkBytes:][:n]
-	if _, err := io.ReadFull(conn, into); err != nil {
-		return err
+	if len(*buf) < blockBytes {
+		*buf = make([]byte, blockBytes)
 	}
-	if have := xxhash.Sum64(into); have != sum {
+	digest := xxhash.New()
+	for at := uint64(0); at < n; {
+		block := (*buf)[:min(blockBytes, n-at)]
+		if _, err := io.ReadFull(conn, block); err != nil {
+			return err
+		}
+		_, _ = digest.Write(block) // cannot fail
+		if err := p.put(block, i*ChunkBytes+at); err != nil {
+			return err
+		}
+		at += uint64(len(block))
+	}
+	if have := digest.Sum64(); have != sum {
 		return &refusal{fmt.Errorf("%w: object %x is damaged there: the checksum of chunk %d is %016x, but was %016x",
 			object.ErrStorage, p.ID, i, have, sum)}
 	}
@@ -369,12 +379,9 @@ func (p *pull) chunk(conn net.Conn, at int, i uint64, known bool, buf *[]byte) e
 	return nil
 }
 
-// ready waits for the memory of the first end bytes.
-func (p *pull) ready(end uint64) error {
-	if p.Ready == nil {
-		return nil
-	}
-	err := p.Ready(end)
+// put writes bytes into their place.
+func (p *pull) put(b []byte, at uint64) error {
+	_, err := p.Into.WriteAt(b, int64(at))
 	if err == nil {
 		return nil
 	}

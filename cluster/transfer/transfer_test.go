@@ -148,7 +148,7 @@ func (w *world) dial(ctx context.Context, s Source) (net.Conn, error) {
 }
 
 func jobOf(b []byte, sources []Source) Job {
-	return Job{ID: ID{1}, Tenant: "uid:1000", Epoch: 3, SizeBytes: uint64(len(b)), Into: make([]byte, len(b)),
+	return Job{ID: ID{1}, Tenant: "uid:1000", Epoch: 3, SizeBytes: uint64(len(b)), Into: make(memory, len(b)),
 		Sources: sources}
 }
 
@@ -165,7 +165,7 @@ func TestPullBringsEveryByte(t *testing.T) {
 			var most atomic.Uint64
 			job.Progress = func(done uint64) { most.Store(max(most.Load(), done)) }
 			r, err := Pull(context.Background(), job, w.dial)
-			if err != nil || !bytes.Equal(job.Into, n.bytes) || !bytes.Equal(r.Sums, sumsOf(n.bytes)) ||
+			if err != nil || !bytes.Equal(job.Into.(memory), n.bytes) || !bytes.Equal(r.Sums, sumsOf(n.bytes)) ||
 				r.Known != known {
 				t.Fatalf("%d bytes: %v, known %v", size, err, r.Known)
 			}
@@ -176,35 +176,41 @@ func TestPullBringsEveryByte(t *testing.T) {
 	}
 }
 
-// TestPullWaitsForMemory: a chunk is written once Ready has answered for it, and none where that is an error, which
-// ends the transfer without another node being asked.
-func TestPullWaitsForMemory(t *testing.T) {
+// memory is what is written to.
+type memory []byte
+
+func (m memory) WriteAt(b []byte, at int64) (int, error) { return copy(m[at:], b), nil }
+
+// short is memory that ends early.
+type short struct {
+	memory
+	bytes int
+}
+
+func (m short) WriteAt(b []byte, at int64) (int, error) {
+	if int(at)+len(b) > m.bytes {
+		return 0, fmt.Errorf("%w: no memory", object.ErrFull)
+	}
+	return m.memory.WriteAt(b, at)
+}
+
+// TestPullWithoutMemory: where there is no memory for some bytes the transfer ends, and no other node is asked.
+func TestPullWithoutMemory(t *testing.T) {
 	const chunks = 5
 	n := &node{name: "a", bytes: bytesOf(4, chunks*ChunkBytes-9), incarnation: ID{5}}
 	w, sources := newWorld(t, n, &node{name: "b", bytes: n.bytes, incarnation: ID{5}})
-	for fails := uint64(0); fails <= chunks; fails++ {
+	for fails := 0; fails <= chunks; fails++ {
 		job := jobOf(n.bytes, sources)
-		job.Streams = 1
-		before := uint64(0)
-		job.Ready = func(end uint64) error {
-			if !bytes.Equal(job.Into[:before], n.bytes[:before]) || !bytes.Equal(job.Into[before:end],
-				make([]byte, end-before)) {
-				t.Errorf("before chunk %d is ready it is written to", before/ChunkBytes)
-			}
-			if before/ChunkBytes == fails {
-				return fmt.Errorf("%w: no memory", object.ErrFull)
-			}
-			before = end
-			return nil
-		}
+		into := short{make(memory, len(n.bytes)), fails*ChunkBytes + blockBytes}
+		job.Streams, job.Into = 1, into
 		dials := w.dials.Load()
 		_, err := Pull(context.Background(), job, w.dial)
-		if fails < chunks && (!errors.Is(err, object.ErrFull) || before != fails*ChunkBytes) ||
-			fails == chunks && (err != nil || !bytes.Equal(job.Into, n.bytes)) {
-			t.Errorf("no memory for chunk %d: %v after %d bytes", fails, err, before)
+		if done := min(into.bytes, len(n.bytes)); !bytes.Equal(into.memory[:done], n.bytes[:done]) ||
+			fails < chunks && !errors.Is(err, object.ErrFull) || fails == chunks && err != nil {
+			t.Errorf("no memory behind %d bytes: %v", into.bytes, err)
 		}
 		if w.dials.Load() != dials+1 {
-			t.Errorf("no memory for chunk %d: %d connections", fails, w.dials.Load()-dials)
+			t.Errorf("no memory behind %d bytes: %d connections", into.bytes, w.dials.Load()-dials)
 		}
 	}
 }
@@ -247,7 +253,7 @@ func TestPullGoesOnAfterACut(t *testing.T) {
 			job := jobOf(n.bytes, sources)
 			job.Streams = 1
 			r, err := Pull(context.Background(), job, w.dial)
-			if err != nil || !bytes.Equal(job.Into, n.bytes) {
+			if err != nil || !bytes.Equal(job.Into.(memory), n.bytes) {
 				t.Fatalf("cut at byte %d (chunk %d%+d): %v", at, chunk, off, err)
 			}
 			if r.Bytes[ID{1}] != uint64(len(n.bytes)) { // no chunk twice
@@ -271,7 +277,7 @@ func TestPullGivesUpANodeThatIsCutAgainAndAgain(t *testing.T) {
 	}
 	job := jobOf(b, sources)
 	r, err := Pull(context.Background(), job, w.dial)
-	if err != nil || !bytes.Equal(job.Into, b) || r.Bytes[ID{2}] != uint64(len(b)) || len(r.Faults) == 0 {
+	if err != nil || !bytes.Equal(job.Into.(memory), b) || r.Bytes[ID{2}] != uint64(len(b)) || len(r.Faults) == 0 {
 		t.Fatalf("%v: %v, %v", err, r.Bytes, r.Faults)
 	}
 	if dials := w.dials.Load(); dials < maxCuts+1 || dials > maxCuts+maxStreams {
@@ -292,7 +298,7 @@ func TestPullPassesOverDamage(t *testing.T) {
 	w, sources := newWorld(t, bad, good)
 	job := jobOf(b, sources)
 	r, err := Pull(context.Background(), job, w.dial)
-	if err != nil || !bytes.Equal(job.Into, b) || len(r.Faults) == 0 || !errors.Is(r.Faults[0], object.ErrStorage) {
+	if err != nil || !bytes.Equal(job.Into.(memory), b) || len(r.Faults) == 0 || !errors.Is(r.Faults[0], object.ErrStorage) {
 		t.Fatalf("%v, faults %v", err, r.Faults)
 	}
 	job = jobOf(b, sources[:1])
@@ -429,7 +435,7 @@ func TestPullLeavesASilentNode(t *testing.T) {
 	job := jobOf(b, []Source{{Node: ID{1}, Name: "silent"}, {Node: ID{2}, Name: "b", Incarnation: ID{6}}})
 	job.Stall = 20 * time.Millisecond
 	r, err := Pull(context.Background(), job, dial)
-	if err != nil || !bytes.Equal(job.Into, b) || r.Bytes[ID{2}] != uint64(len(b)) {
+	if err != nil || !bytes.Equal(job.Into.(memory), b) || r.Bytes[ID{2}] != uint64(len(b)) {
 		t.Fatalf("%v: %v, %v", err, r.Bytes, r.Faults)
 	}
 }
