@@ -298,7 +298,8 @@ func TestPullPassesOverDamage(t *testing.T) {
 	w, sources := newWorld(t, bad, good)
 	job := jobOf(b, sources)
 	r, err := Pull(context.Background(), job, w.dial)
-	if err != nil || !bytes.Equal(job.Into.(memory), b) || len(r.Faults) == 0 || !errors.Is(r.Faults[0], object.ErrStorage) {
+	if err != nil || !bytes.Equal(job.Into.(memory), b) || len(r.Faults) == 0 ||
+		!errors.Is(r.Faults[0], object.ErrStorage) {
 		t.Fatalf("%v, faults %v", err, r.Faults)
 	}
 	job = jobOf(b, sources[:1])
