@@ -49,6 +49,7 @@ _CONTROL = socket.CMSG_SPACE(4 * 16)
 # these calls and notes their values: see _push and _receive.
 _RECEIVE = (1 << 16,), (_CONTROL,), (_CLOEXEC,)
 _SEND, _SEND_NOW = (_NOSIGNAL,), (_NOSIGNAL | _DONTWAIT,)
+_FIRST = (0,)
 _run: Callable[[Any], None] = collections.deque(maxlen=0).extend
 
 _HEADER_BYTES, _pack_header, _unpack_header = wire.HEADER.size, wire.HEADER.pack, wire.HEADER.unpack_from
@@ -306,21 +307,23 @@ class Connection:
         meanwhile is called between sending and waiting. pushes: the reference that the stream has if this succeeds,
         also if the caller is interrupted.
         """
-        p = Pending(kind, decode)
-        with self._turn_lock:
-            if self._dead is not None:
-                self._check()
-            number = self._next
-            self._next = number + 1
-            self._pending[number] = p
-            if pushes is not None:
-                p.pushes = pushes
-                pushes.pushing += 1
+        p, number = Pending(kind, decode), 0
+        unsent = [b""]  # the request, until it is among what is sent
         whole = False
         try:
+            with self._turn_lock:
+                if self._dead is not None:
+                    self._check()
+                number = self._next
+                self._next = number + 1
+                self._pending[number] = p
+                if pushes is not None:
+                    pushes.pushing += 1
+                    p.pushes = pushes
             if len(payload) > wire.MAX_PAYLOAD:
                 wire.frame(kind, number, payload)  # raises Protocol
-            whole = self._send(_pack_header(len(payload), kind, 0, number) + payload)
+            unsent[0] = _pack_header(len(payload), kind, 0, number) + payload
+            whole = self._send(unsent)
             if meanwhile is not None:
                 meanwhile()
             self._await(p, deadline)
@@ -328,6 +331,8 @@ class Connection:
             with self._turn:
                 # The reply is still read and decoded. Nobody takes its value, so its lease ends.
                 p.done = True
+                if unsent and self._pending.pop(number, None) is not None and p.pushes is not None:
+                    self._pushed(p.pushes, False)  # nobody answers what was not sent
             raise
         finally:
             if self._ended and not self._late:
@@ -349,7 +354,7 @@ class Connection:
                 self._pending[self._next] = p
                 self._next += 1
         try:
-            self._send(raw)
+            self._send([raw])
             for p in calls:
                 self._await(p, None)
         except BaseException:
@@ -372,7 +377,7 @@ class Connection:
             self._pending[number] = p
             self._unread += 1
             begins, self._attended = not self._attended, True
-        self._send(wire.frame(kind, number, payload))
+        self._send([wire.frame(kind, number, payload)])
         self._begin_to_tidy()
         if begins:
             threading.Thread(target=self._attend, name="tendril reader", daemon=True).start()
@@ -423,7 +428,7 @@ class Connection:
             self._check()
             number, self._next = self._next, self._next + 1
             self._pending[number] = p
-        self._send(wire.frame(kind, number, payload))
+        self._send([wire.frame(kind, number, payload)])
         return p
 
     def pump(self, p: Pending, deadline: Optional[float]) -> bool:
@@ -458,12 +463,15 @@ class Connection:
         if self._dead is not None:
             raise _unsent(self._dead)
 
-    def _send(self, raw: bytes) -> bool:
-        """Sends raw, after the releases that wait. False: the daemon does not get all of it."""
+    def _send(self, raw: List[bytes]) -> bool:
+        """Sends the one entry of raw, after the releases that wait. False: the daemon does not get all of it.
+
+        raw is empty from when the entry is among what is sent, if not by this call, then by the next.
+        """
         with self._sending:
             if self._ended:
                 self._take_ended()
-            self._out += raw
+            _run(map(self._out.extend, map(raw.pop, _FIRST)))
             return self._push(_SEND)
 
     def _push(self, flags: "tuple[int]") -> bool:

@@ -286,6 +286,44 @@ class Late(WithDaemon):
         reader.close()
         self.assertEqual(self.told("l-none", "waiting_readers"), 0)
 
+    def interrupted_unsent(self, live, call):
+        """Calls, and interrupts it when its request is noted and not sent."""
+        lock = live._sending
+
+        class Interrupted:
+            def __enter__(self):
+                live._sending = lock
+                raise KeyboardInterrupt
+
+            def __exit__(self, *_):
+                raise AssertionError("never entered")
+
+        live._sending = Interrupted()
+        with self.assertRaises(KeyboardInterrupt):
+            call()
+
+    def test_close_behind_a_pop_that_was_not_sent(self):
+        """Nobody answers it: the close does not wait for that."""
+        reader = self.late.reader("l-unsent")
+        self.interrupted_unsent(reader._live, reader.pop)
+        self.assertEqual(reader._live.unwanted(reader._decode), [])
+        closing = threading.Thread(target=reader.close, daemon=True)
+        closing.start()
+        closing.join(20)
+        self.assertFalse(closing.is_alive())
+
+    def test_abort_of_a_push_that_was_not_sent(self):
+        writer = self.late.writer("l-unpushed")
+        for made in (lambda: self.late.create(5), lambda: self.late.put(b"frame")):
+            whole = made()
+            key = whole.id
+            self.interrupted_unsent(writer._live, lambda: writer.push(whole))
+            (whole.abort if isinstance(whole, tendril.Draft) else whole.release)()
+            del whole
+            gc.collect()
+            self.late.streams()
+            until(lambda: not any(o.id == key.hex() for o in self.store.objects()), "the frame's end")
+
     def test_abort_of_an_interrupted_push_that_happened(self):
         """A reader of the same connection keeps what it popped."""
         writer, reader = self.late.writer("l-push"), self.late.reader("l-push")
