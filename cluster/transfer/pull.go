@@ -32,9 +32,9 @@ type Job struct {
 	Tenant    string
 	Epoch     uint64
 	SizeBytes uint64
-	// Into has room for SizeBytes: nobody else reads or writes it until Pull is back. Several goroutines write. An error
-	// ends the transfer. A file in memory costs less so than a mapping of it, whose pages would be made one by one, and
-	// cleared before.
+	// Into has room for SizeBytes: nobody else reads or writes it until Pull is back. Several goroutines write. An
+	// error ends the transfer. A file in memory costs less so than a mapping of it, whose pages would be made one by
+	// one, and cleared before.
 	Into    io.WriterAt
 	Sources []Source // best first; at least one
 	Streams int      // connections at a time; 0: as many as the size is worth

@@ -17,24 +17,6 @@ import (
 	"tendril/forwarding/session/settings"
 )
 
-// mostCompleted bounds what a shell is offered.
-const mostCompleted = 200
-
-// completing is what a shell asks that completes with what a daemon has: nothing where none answers. Nothing else may
-// be said then.
-func (c *cli) completing(offer func(ctx context.Context, conn *client.Conn,
-	typed string) []string) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-		c.quietBuild = true
-		conn, err := c.dial(cmd.Context())
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		defer conn.Close()
-		return offer(cmd.Context(), conn, typed), cobra.ShellCompDirectiveNoFileComp
-	}
-}
-
 // completeArguments has the shell offer objects and streams where a command takes one, files where it takes those, and
 // what flags take.
 func (c *cli) completeArguments(root *cobra.Command) {
@@ -45,11 +27,6 @@ func (c *cli) completeArguments(root *cobra.Command) {
 		return append(names, settings.LocalServer), cobra.ShellCompDirectiveNoFileComp
 	})
 	offerFor(root, "socket", files)
-}
-
-// files has the shell offer files.
-func files(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	return nil, cobra.ShellCompDirectiveDefault
 }
 
 func (c *cli) completeTree(cmd *cobra.Command) {
@@ -81,10 +58,6 @@ func (c *cli) completeTree(cmd *cobra.Command) {
 			offerFor(cmd, flag, offer)
 		}
 	}
-}
-
-func words(list ...string) cobra.CompletionFunc {
-	return cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp)
 }
 
 // offerFor registers what a flag takes. It fails for a flag that is not there, or has something already: a fault of
@@ -244,20 +217,6 @@ func nodesToComplete(ctx context.Context, conn *client.Conn, typed string) (list
 	for _, n := range s.Nodes {
 		if strings.HasPrefix(n.Name, typed) && n.Name == plain(n.Name) && len(list) < mostCompleted {
 			list = append(list, n.Name)
-		}
-	}
-	return list
-}
-
-// peersToComplete are the addresses of peers.
-func peersToComplete(ctx context.Context, conn *client.Conn, typed string) (list []string) {
-	s, err := peersOf(ctx, conn)
-	if err != nil {
-		return nil
-	}
-	for _, p := range s.Peers {
-		if strings.HasPrefix(p.Address, typed) && len(list) < mostCompleted {
-			list = append(list, plain(p.Address))
 		}
 	}
 	return list

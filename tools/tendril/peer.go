@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -125,4 +126,18 @@ func (c *cli) printPeers(s daemon.PeersStatus) error {
 		rows[i] = []string{plain(p.Address), p.Authority}
 	}
 	return table(c.term.out, c.term.screen, "ADDRESS | AUTHORITY", rows)
+}
+
+// peersToComplete are the addresses of peers.
+func peersToComplete(ctx context.Context, conn *client.Conn, typed string) (list []string) {
+	s, err := peersOf(ctx, conn)
+	if err != nil {
+		return nil
+	}
+	for _, p := range s.Peers {
+		if strings.HasPrefix(p.Address, typed) && len(list) < mostCompleted {
+			list = append(list, plain(p.Address))
+		}
+	}
+	return list
 }
