@@ -41,11 +41,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"tendril/ipc"
 	"tendril/ipc/wire"
@@ -84,7 +87,7 @@ type Daemon struct {
 }
 
 const (
-	helloTime   = 5 * time.Second        // for the daemon's first answer
+	helloTime   = 30 * time.Second       // for the daemon's first answer, on a machine that is busy, or taken over
 	flushAfter  = time.Millisecond       // how long a one-way message may wait for company
 	flushBytes  = 32 << 10               // of one-way messages that go at once
 	sweepAfter  = 250 * time.Millisecond // first question which mappings can go, doubled up to
@@ -154,6 +157,21 @@ type Conn struct {
 // Dial connects to this machine's daemon. The caller must Close; ctx is for connecting alone. No daemon is
 // ErrDisconnected; one of another release may be object.ErrVersion.
 func Dial(ctx context.Context, o Options) (*Conn, error) {
+	return onceMore(ctx, func() (*Conn, error) { return dialHere(ctx, o) })
+}
+
+// onceMore connects again, once, where the daemon ended the connection before its first answer: it was taken over then,
+// or somebody in between was restarted, and nothing had been asked of it. A refusal comes with its reason, and counts.
+func onceMore(ctx context.Context, connect func() (*Conn, error)) (*Conn, error) {
+	c, err := connect()
+	if err == nil || ctx.Err() != nil ||
+		!errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) && !errors.Is(err, unix.EPIPE) {
+		return c, err
+	}
+	return connect()
+}
+
+func dialHere(ctx context.Context, o Options) (*Conn, error) {
 	if o.Program == "" {
 		o.Program = filepath.Base(os.Args[0])
 	}

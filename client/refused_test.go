@@ -6,6 +6,7 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"tendril/ipc"
@@ -48,5 +49,53 @@ func TestRefusedBeforeHello(t *testing.T) {
 	if !errors.Is(err, object.ErrBusy) || !errors.Is(err, ErrDisconnected) ||
 		!strings.Contains(err.Error(), why.Text) || tries > 0 {
 		t.Errorf("%v, after %d more tries to connect", err, tries)
+	}
+}
+
+// TestConnectsOnceMore: a daemon that hangs up before its first answer is asked a second time, and no third. One that
+// says why it refuses is asked once.
+func TestConnectsOnceMore(t *testing.T) {
+	hello := ipc.AppendFrame(nil, wire.Hello|wire.ReplyBit, 0, 1, &wire.HelloReply{Version: wire.Version, Tenant: "x"})
+	refusal := ipc.AppendFrame(nil, wire.Error, 0, 1, &wire.ErrorReply{Code: object.CodeOf(object.ErrBusy), Text: "no"})
+	for name, x := range map[string]struct {
+		answers [][]byte // of each connection; then it hangs up
+		want    error
+		tries   int32
+	}{
+		"the second answers": {[][]byte{nil, hello}, nil, 2},
+		"none answers":       {[][]byte{nil, nil, hello}, ErrDisconnected, 2},
+		"the first refuses":  {[][]byte{refusal, hello}, object.ErrBusy, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			socket := filepath.Join(t.TempDir(), "s")
+			l, err := net.Listen("unix", socket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var tries atomic.Int32
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				for _, answer := range x.answers {
+					c, err := l.Accept()
+					if err != nil {
+						return
+					}
+					tries.Add(1)
+					_, _ = c.Read(make([]byte, 4096))
+					_, _ = c.Write(answer)
+					c.Close()
+				}
+			}()
+			c, err := Dial(t.Context(), Options{Socket: socket, Index: IndexOff})
+			if err == nil {
+				c.Close()
+			}
+			l.Close()
+			<-done
+			if !errors.Is(err, x.want) || x.want == nil && err != nil || tries.Load() != x.tries {
+				t.Errorf("%v after %d connections; want %v after %d", err, tries.Load(), x.want, x.tries)
+			}
+		})
 	}
 }

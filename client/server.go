@@ -23,7 +23,12 @@ import (
 // login nor open port. No descriptors come over such a connection: what shares memory answers object.ErrUnsupported.
 // o.Socket and o.Spin do not matter. ctx is for connecting alone. The caller must Close.
 func DialServer(ctx context.Context, server string, o Options) (*Conn, error) {
-	c, err := dialServer(ctx, server, o)
+	connect := func() (*Conn, error) { return dialServer(ctx, server, o) }
+	if !strings.HasPrefix(server, sshScheme) { // ssh may have asked a person for a password
+		first := connect
+		connect = func() (*Conn, error) { return onceMore(ctx, first) }
+	}
+	c, err := connect()
 	if err == nil {
 		c.keepRenewed(renewalEvery)
 	}

@@ -10,7 +10,7 @@
 
 #include "internal.h"
 
-enum { HELLO_MS = 5000, PROGRAM_BYTES = 255 };
+enum { HELLO_MS = 30000, PROGRAM_BYTES = 255 };
 
 /* Makes the page that is zero in a forked child. Reading it takes no system call, and unlike pthread_atfork it leaves
  * no handler behind when the library is unloaded. */

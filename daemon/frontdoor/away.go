@@ -23,8 +23,9 @@ import (
 const (
 	// closedGrace is how long a session waits whose connection was closed, by a FIN or RST: that is how a program that
 	// is killed looks, and also a network that resets connections. A client that lives finds it out at once, too, and
-	// comes back; one that ends by itself takes leave and is not waited for.
-	closedGrace = 5 * time.Second
+	// comes back; one that ends by itself takes leave and is not waited for. It has to connect, shake hands and ask, on
+	// a machine that may have much else to do; meanwhile a program that was killed keeps its worker, and pays for it.
+	closedGrace = 15 * time.Second
 	// surrenderTime is how long a client that comes back waits for its old connection, which the daemon may not know to
 	// be dead, to let go.
 	surrenderTime = 5 * time.Second

@@ -120,7 +120,7 @@ func (s *Server) serveTransfers(who *stranger) error {
 	if s.opts.Transfers == nil {
 		return fmt.Errorf("%w: a connection of another node: this daemon serves none", object.ErrUnsupported)
 	}
-	if err := conn.SetDeadline(time.Now().Add(handshakeTime)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(s.opts.StrangerTime)); err != nil {
 		return err
 	}
 	secure := tls.Server(conn, s.opts.TransfersTLS)

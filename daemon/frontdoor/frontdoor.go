@@ -93,8 +93,12 @@ type Options struct {
 	Takeover func(p Peer, lowest, highest uint16) (format uint16, end *os.File, err error)
 	// ResumeTime is how long a session of another machine may wait for its client; 0: it ends with its connection.
 	ResumeTime time.Duration
-	// HelloTime is what a new connection has for its Hello. Default 2 s.
+	// HelloTime is what a new connection has for its Hello. Default 30 s: it is known whose the connection is, and it
+	// counts among its tenant's, so silence gains nothing, and a program may be scheduled late.
 	HelloTime time.Duration
+	// StrangerTime is what a connection from another machine has for each step until it is known whose it is: its
+	// preface, its handshake, an Enroll. Default 15 s. Meanwhile it is one of the strangers, who are counted.
+	StrangerTime time.Duration
 	// EntryTime is how long a request that needs to know what is published waits for the node to enter its cluster,
 	// just after the start. Default 2 s.
 	EntryTime time.Duration
@@ -113,7 +117,10 @@ func (o Options) withDefaults() Options {
 		o.TenantConnections = max(1, o.MaxConnections/2)
 	}
 	if o.HelloTime == 0 {
-		o.HelloTime = 2 * time.Second
+		o.HelloTime = 30 * time.Second
+	}
+	if o.StrangerTime == 0 {
+		o.StrangerTime = 15 * time.Second
 	}
 	if o.EntryTime == 0 {
 		o.EntryTime = 2 * time.Second

@@ -252,7 +252,14 @@ type raw []byte
 func (r raw) Append(b []byte) []byte { return append(b, r...) }
 
 func TestBrokenRulesEndTheConnection(t *testing.T) {
-	d := open(t, func(o *Options) { o.HelloTime = 300 * time.Millisecond })
+	d, hasty := open(t, nil), open(t, func(o *Options) { o.HelloTime = 300 * time.Millisecond })
+	for name, sent := range map[string]int{"silence": 0, "half a Hello": 7} {
+		t.Run(name, func(t *testing.T) {
+			p := hasty.dial(t)
+			p.Send(make([]byte, sent))
+			p.mustEnd(object.ErrTimeout)
+		})
+	}
 	good := d.dial(t).hello()
 	hello := &wire.HelloRequest{Magic: wire.Magic, Lowest: 1, Highest: 1}
 	for name, test := range map[string]struct {
@@ -260,8 +267,6 @@ func TestBrokenRulesEndTheConnection(t *testing.T) {
 		send  func(p *peer)
 		want  error
 	}{
-		"silence":        {false, func(p *peer) {}, object.ErrTimeout},
-		"half a Hello":   {false, func(p *peer) { p.Send(make([]byte, 7)) }, object.ErrTimeout},
 		"no Hello":       {false, func(p *peer) { p.send(wire.Status, 1, nil) }, object.ErrProtocol},
 		"unknown before": {false, func(p *peer) { p.send(999, 1, nil) }, object.ErrProtocol},
 		"wrong magic": {false,
@@ -529,6 +534,26 @@ func TestTooManyConnections(t *testing.T) {
 	}
 	nobody := open(t, func(o *Options) { o.Tenant = func(uid, gid uint32) string { return "" } })
 	nobody.dial(t).mustEnd(object.ErrPermission)
+}
+
+// TestSilenceShutsNobodyOut: connections without a Hello count among their tenant's from the first on, so there are no
+// more of them than of others, and another tenant comes in beside them.
+func TestSilenceShutsNobodyOut(t *testing.T) {
+	var tenant atomic.Value
+	tenant.Store("silent")
+	d := open(t, func(o *Options) {
+		o.MaxConnections, o.TenantConnections, o.HelloTime = 64, 10, time.Hour
+		o.Tenant = func(uint32, uint32) string { return tenant.Load().(string) }
+	})
+	for range 10 {
+		d.dial(t)
+	}
+	waitFor(t, func() bool { return d.Connections() == 10 })
+	d.dial(t).mustEnd(object.ErrBusy)
+	tenant.Store("modest")
+	if _, err := d.dial(t).hello().ask(wire.Sweep, nil); err != nil {
+		t.Errorf("another tenant beside them: %v", err)
+	}
 }
 
 func TestSocketFile(t *testing.T) {

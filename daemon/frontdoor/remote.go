@@ -19,13 +19,6 @@ import (
 	"tendril/store/object"
 )
 
-// What strangers get before they have said who they are.
-const (
-	prefaceTime   = 2 * time.Second
-	handshakeTime = 5 * time.Second
-	enrollTime    = 5 * time.Second
-)
-
 // remoteDoor is the listener for other machines. Its fields but strangers are immutable.
 type remoteDoor struct {
 	listener *net.TCPListener
@@ -131,7 +124,7 @@ func (s *Server) receive(who *stranger) {
 func (s *Server) introduce(who *stranger) (c *connection, given bool, err error) {
 	conn := who.conn
 	var raw [ipc.PrefaceBytes]byte
-	if err := conn.SetDeadline(time.Now().Add(prefaceTime)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(s.opts.StrangerTime)); err != nil {
 		return nil, false, err
 	}
 	if _, err := io.ReadFull(conn, raw[:]); err != nil {
@@ -172,7 +165,7 @@ func (s *Server) passOn(conn *net.TCPConn, p ipc.Preface) error {
 // shake shakes hands. The preface says what a connection is for, where nobody has proven anything yet; the handshake
 // says it once more.
 func (s *Server) shake(conn *net.TCPConn, raft bool) (*tls.Conn, error) {
-	if err := conn.SetDeadline(time.Now().Add(handshakeTime)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(s.opts.StrangerTime)); err != nil {
 		return nil, err
 	}
 	secure := tls.Server(conn, s.opts.TLS)
@@ -273,7 +266,7 @@ func (s *Server) void(leaf *x509.Certificate) bool {
 
 // enroll serves one Enroll or Join and nothing else.
 func (s *Server) enroll(link *ipc.Stream, remote string) error {
-	defer time.AfterFunc(enrollTime, link.EndReceive).Stop()
+	defer time.AfterFunc(s.opts.StrangerTime, link.EndReceive).Stop()
 	f, err := link.Receive()
 	if err != nil {
 		return fmt.Errorf("enroll: %w", err)

@@ -585,7 +585,14 @@ func TestStrangersAreCountedAndSentAway(t *testing.T) {
 		t.Errorf("%d strangers of one address", n)
 	}
 	d.mu.Unlock()
-	for i, c := range silent {
+	hasty := openFar(t, func(o *Options) { o.StrangerTime = 100 * time.Millisecond })
+	c, err := net.Dial("tcp", hasty.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	d.Close() // and with it those that are left
+	for i, c := range append(silent, c) {
 		c.SetReadDeadline(time.Now().Add(time.Minute))
 		if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("silent connection %d was not ended: %v", i, err)
@@ -593,8 +600,9 @@ func TestStrangersAreCountedAndSentAway(t *testing.T) {
 	}
 }
 
-func TestOneByteASecondGetsTwoSeconds(t *testing.T) {
-	d := openFar(t)
+// A preface that comes in pieces gets no more time than another.
+func TestPrefaceInPiecesIsNotWaitedFor(t *testing.T) {
+	d := openFar(t, func(o *Options) { o.StrangerTime = time.Second })
 	c, err := net.Dial("tcp", d.address)
 	if err != nil {
 		t.Fatal(err)

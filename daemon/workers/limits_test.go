@@ -52,6 +52,17 @@ func TestWorkersThatTakeTooMuchAreEnded(t *testing.T) {
 	}
 }
 
+// A look that takes long, on a machine that a bomb has taken, is soon followed by the next one all the same.
+func TestSlowLooksFollowEachOther(t *testing.T) {
+	for took, want := range map[time.Duration]time.Duration{
+		time.Millisecond: 50 * time.Millisecond, 2 * time.Second: 5 * time.Second, time.Minute: 5 * time.Second,
+	} {
+		if got := pauseAfter(took); got != want {
+			t.Errorf("after one of %v the next one comes after %v, want %v", took, got, want)
+		}
+	}
+}
+
 // Pages that a fork has in common with its parent are not memory that it takes.
 func TestForksAreNotChargedTwice(t *testing.T) {
 	p, _ := newPool(t, func(o *Options) {

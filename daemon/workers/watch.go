@@ -17,7 +17,8 @@ import (
 
 const (
 	limitsLook  = 500 * time.Millisecond // between two looks
-	limitsShare = 50                     // times what the last one took is the least pause
+	limitsShare = 50                     // times what the last one took is the least pause, but no more than
+	limitsMost  = 5 * time.Second        // for a look is slow just where a worker has taken the machine
 )
 
 // use is what a process takes with all that it started.
@@ -116,12 +117,15 @@ func (p *Pool) watchLimits() {
 		began := time.Now()
 		p.checkLimits()
 		select {
-		case <-time.After(max(pause, limitsShare*time.Since(began))):
+		case <-time.After(max(pause, pauseAfter(time.Since(began)))):
 		case <-p.ctx.Done():
 			return
 		}
 	}
 }
+
+// pauseAfter gives the least pause after a look that took so long.
+func pauseAfter(took time.Duration) time.Duration { return min(limitsShare*took, limitsMost) }
 
 // checkLimits ends the workers that are over their limits; of a tenant that is over its own, the one that takes most.
 func (p *Pool) checkLimits() {

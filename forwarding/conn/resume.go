@@ -148,7 +148,8 @@ func (r *resumer) bringBack() {
 	c.opt.Sink.Notice(fmt.Sprintf("tendril: the connection to the worker of %s was lost: waiting for it", c.opt.Name))
 	said := time.AfterFunc(reportAfter, func() {
 		if !c.Dead() {
-			c.log("the connection to the worker of %s was lost: waiting up to %v for it", c.opt.Name, patience)
+			c.log("the connection to the worker of %s was lost: connecting again for up to %v, while its daemon keeps it",
+				c.opt.Name, patience)
 		}
 	})
 	defer said.Stop()

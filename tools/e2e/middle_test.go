@@ -42,17 +42,27 @@ type outcome struct {
 }
 
 // through runs a session to its end, however that comes. What comes of one connection is looked at here: the same fault
-// would strike the next, too.
+// would strike the next, too. Silence is soon taken for a loss, so on a busy machine this may end a session, too.
 func through(t *testing.T, n *rig.Node, p *rig.Proxy, script string) outcome {
 	t.Helper()
-	return throughWaiting(t, n, p, script, "0")
+	return throughWaiting(t, n, p, script, "0", "1")
 }
 
-// throughWaiting is through for a session that may come back, for so many seconds.
-func throughWaiting(t *testing.T, n *rig.Node, p *rig.Proxy, script, onLoss string) outcome {
+// whole runs a session that nobody harms, and which is to come to its end.
+func whole(t *testing.T, n *rig.Node, p *rig.Proxy) {
+	t.Helper()
+	o := throughWaiting(t, n, p, wholeScript, "0", "60")
+	if o.judge() != nil || o.err != nil {
+		t.Fatalf("without a fault: %v\n%s%s", o.err, o.said, o.complained)
+	}
+}
+
+// throughWaiting is through for a session that may come back, for so many seconds, and whose connection counts as lost
+// after so many without a word.
+func throughWaiting(t *testing.T, n *rig.Node, p *rig.Proxy, script, onLoss, deadline string) outcome {
 	t.Helper()
 	cmd := n.Command(t.Context(), "run", "--server", p.Address(), "--on-loss", onLoss, "--", session)
-	cmd.Env = append(cmd.Env, "TENDRIL_DEADLINE=1")
+	cmd.Env = append(cmd.Env, "TENDRIL_DEADLINE="+deadline)
 	cmd.Stdin = strings.NewReader(script)
 	out, complaint, err := rig.Said(cmd, limit)
 	return outcome{out, complaint, err}
@@ -120,9 +130,7 @@ func faultsInTheMiddle() (list []rig.Fault) {
 func TestManInTheMiddle(t *testing.T) {
 	t.Parallel()
 	n, p := middle(t)
-	if o := through(t, n, p, wholeScript); o.judge() != nil || o.err != nil {
-		t.Fatalf("without a fault: %v\n%s%s", o.err, o.said, o.complained)
-	}
+	whole(t, n, p)
 	struck := 0
 	for _, f := range faultsInTheMiddle() {
 		p.Set(&f)
@@ -144,9 +152,7 @@ func TestManInTheMiddle(t *testing.T) {
 		t.Errorf("only %d faults found their place", struck)
 	}
 	p.Set(nil)
-	if o := through(t, n, p, wholeScript); o.judge() != nil || o.err != nil {
-		t.Errorf("afterwards: %v\n%s%s", o.err, o.said, o.complained)
-	}
+	whole(t, n, p)
 	p.CutAll()
 	eventually(t, idle(t.Context(), n))
 }
@@ -164,7 +170,7 @@ func TestManInTheMiddleOfASessionThatComesBack(t *testing.T) {
 		f.Once = true
 		p.Set(&f)
 		began := time.Now()
-		o := throughWaiting(t, n, p, wholeScript, "10")
+		o := throughWaiting(t, n, p, wholeScript, "10", "1")
 		if p.Struck() > 0 {
 			struck++
 			if o.err == nil && strings.Count(o.said, "good") == 2 {
@@ -195,9 +201,7 @@ func TestSlowLine(t *testing.T) {
 	n, p := middle(t)
 	for _, way := range []rig.Way{rig.ToServer, rig.ToClient} {
 		p.Set(&rig.Fault{Lane: rig.Any, Way: way, Delay: 5 * time.Millisecond})
-		if o := through(t, n, p, wholeScript); o.judge() != nil || o.err != nil {
-			t.Errorf("%v: %v\n%s%s", way, o.err, o.said, o.complained)
-		}
+		whole(t, n, p)
 	}
 }
 
@@ -206,16 +210,12 @@ func TestStolenTickets(t *testing.T) {
 	t.Parallel()
 	n, p := middle(t)
 	p.Steal(3)
-	if o := through(t, n, p, wholeScript); o.judge() != nil || o.err != nil {
-		t.Errorf("%v\n%s%s", o.err, o.said, o.complained)
-	}
+	whole(t, n, p)
 	if p.Struck() < 3 {
 		t.Errorf("%d strangers showed tickets", p.Struck())
 	}
 	p.Steal(0)
-	if o := through(t, n, p, wholeScript); o.judge() != nil || o.err != nil {
-		t.Errorf("afterwards: %v\n%s%s", o.err, o.said, o.complained)
-	}
+	whole(t, n, p)
 	p.CutAll()
 	eventually(t, idle(t.Context(), n))
 }
@@ -225,9 +225,7 @@ func TestTicketsAreInNoLog(t *testing.T) {
 	t.Parallel()
 	n, p := middle(t, "TENDRIL_LOG_LEVEL=debug")
 	p.Steal(2)
-	if o := through(t, n, p, wholeScript); o.judge() != nil || o.err != nil {
-		t.Fatalf("%v\n%s%s", o.err, o.said, o.complained)
-	}
+	whole(t, n, p)
 	p.CutAll()
 	eventually(t, idle(t.Context(), n))
 	log, err := os.ReadFile(filepath.Join(n.Dir, "daemon.log"))

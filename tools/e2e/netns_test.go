@@ -74,11 +74,12 @@ func lay(t *testing.T) *network {
 	if err != nil {
 		t.Fatal(err)
 	}
-	login := w.far(t.Context(), n.Tendril(), "login", w.server)
-	login.Stdin = strings.NewReader(token)
-	if _, err := rig.Output(login); err != nil {
-		t.Fatal(err)
-	}
+	eventually(t, func() error { // there is no route for as long as a busy machine answers no ARP
+		login := w.far(t.Context(), n.Tendril(), "login", w.server)
+		login.Stdin = strings.NewReader(token)
+		_, err := rig.Output(login)
+		return err
+	})
 	return w
 }
 

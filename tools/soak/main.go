@@ -73,7 +73,7 @@ func all(ctx context.Context, bin string, duration, round, pause time.Duration, 
 func run(ctx context.Context, bin string, duration, round, pause time.Duration, seed uint64) (err error) {
 	n, err := rig.Start(ctx, bin, "TENDRIL_CAPACITY=192MiB", "TENDRIL_QUOTA_OBJECTS=4000", "TENDRIL_LOG_LEVEL=warn",
 		"TENDRIL_LISTEN=127.0.0.1:0",
-		"TENDRIL_RESUME_TIME=8s") // of clients that were killed while their connection was cut; less than rig.RestLimit
+		"TENDRIL_RESUME_TIME=16s") // of clients that were killed while their connection was cut; less than rig.RestLimit
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,8 @@ static const char *const at = daemon_socket;
 static tendril *dial(int index)
 {
 	tendril *t;
-	OK(tendril_connect_with(&(tendril_connect_options){.socket = at, .index = index, .patience_ms = 30000}, &t));
+	/* While a daemon starts; after that time in vain calls would fail at once for a while. */
+	OK(tendril_connect_with(&(tendril_connect_options){.socket = at, .index = index, .patience_ms = 300000}, &t));
 	return t;
 }
 

@@ -23,7 +23,7 @@ const DefaultPort = "7433"
 
 const (
 	ConnectTime   = 10 * time.Second // for one address of a server
-	HandshakeTime = 10 * time.Second
+	HandshakeTime = 20 * time.Second // longer than the daemon gives it
 )
 
 // WithPort adds the default port to a server's name. Errors: object.ErrInvalid for what is no HOST or HOST:PORT.

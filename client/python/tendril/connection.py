@@ -26,7 +26,7 @@ from typing import Any, Callable, Deque, Dict, List, NoReturn, Optional, Set, Ty
 from . import memory, pages, tidy, wire
 from .errors import Disconnected, Full, Invalid, Permission, Protocol, TendrilError, from_code
 
-_HELLO_SECONDS = 10.0
+_HELLO_SECONDS = 30.0
 _MAX_REPLY = 256 << 20  # bytes of one reply in all its frames
 _MAX_FDS = 8            # descriptors that may wait for their frames
 _KEEP_BYTES = 4 << 30   # idle segments of other writers that stay mapped for the next get; the longest idle goes first
