@@ -154,8 +154,8 @@ func (l *Log) Close() error {
 	return l.file.Close()
 }
 
-// writeRest is how long the writer rests after a batch, unless somebody reads or each line is to be on disk: who adds
-// much wakes it so for many lines at a time.
+// writeRest is how long the writer rests once all is written, unless somebody reads or each line is to be on disk: who
+// adds much wakes it so for many lines at a time.
 const writeRest = 10 * time.Millisecond
 
 // rest is the writer's.
@@ -176,8 +176,8 @@ func (l *Log) rest() {
 func (l *Log) write() {
 	var seen uint64 // of lost, that untold has
 	for e := range l.queue {
-		batch := []Event{e}
-		for more := true; more && len(batch) < 256; {
+		batch, more := []Event{e}, true
+		for more && len(batch) < 256 {
 			select {
 			case e, ok := <-l.queue:
 				if more = ok; ok {
@@ -198,7 +198,9 @@ func (l *Log) write() {
 			l.opts.Fault(err)
 		}
 		l.failing = err != nil
-		l.rest()
+		if !more { // else others are lost while it rests
+			l.rest()
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -162,4 +163,23 @@ func TestAnswersAreBounded(t *testing.T) {
 	if got != lines {
 		t.Errorf("%d events in all", got)
 	}
+}
+
+// TestTheWriterRestsOnlyWhenAllIsWritten: else who adds many lines would have others' lost.
+func TestTheWriterRestsOnlyWhenAllIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := open(t, t.TempDir(), Options{})
+		const many = queued / 2
+		for range many {
+			l.Add(Event{What: "x"})
+		}
+		synctest.Wait()       // it may rest once, behind the first lines
+		time.Sleep(writeRest) // Pause: the writer's, of this bubble's clock
+		synctest.Wait()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.last != many {
+			t.Errorf("%d lines of %d are written", l.last, many)
+		}
+	})
 }
