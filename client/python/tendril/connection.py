@@ -539,10 +539,11 @@ class Connection:
                                 delivered = True
                                 self._decode(number, found, wire.Fields(raw, None, _HEADER_BYTES))
                                 if found is p and self._dead is None:
-                                    self._reading = None
+                                    self._halfway, self._reading = False, None  # from here on they are another's
                 if not delivered:
                     self._received(raw, anc, flags)
-                self._halfway = False
+                if self._reading is p:
+                    self._halfway = False
                 if self._ended and not self._late:
                     self._flush_ended()
             while not p.done:
@@ -558,7 +559,7 @@ class Connection:
             else:
                 self._fail(Disconnected("lost the daemon at %s: %s" % (self.path, e)))
         except BaseException:
-            if self._halfway:
+            if self._halfway and self._reading is p:
                 self._fail(Disconnected("a reply of the daemon at %s was interrupted" % self.path))
             raise
 

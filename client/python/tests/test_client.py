@@ -360,6 +360,48 @@ class Processes(WithFake):
         self.assertEqual(len(caught), 1)
 
 
+class HandingOn:
+    """A connection's lock. When the thread that reads lets it go with its reply, another thread is at once in the
+    middle of the next one, and then, if so wished, the first is interrupted (Ctrl-C).
+    """
+
+    def __init__(self, live, interrupt):
+        self.live, self.interrupt, self.lock, self.other = live, interrupt, live._turn_lock, object()
+        live._turn_lock = self
+
+    def __enter__(self):
+        self.lock.acquire()
+        self.before = self.live._reading
+
+    def __exit__(self, *_):
+        if self.before is None or self.live._reading is not None:
+            self.lock.release()
+            return
+        self.live._reading, self.live._halfway, self.live._turn_lock = self.other, True, self.lock
+        self.lock.release()
+        if self.interrupt:
+            raise KeyboardInterrupt
+
+
+class Turns(WithFake):
+    def test_who_has_read_leaves_the_next_reader_alone(self):
+        self.store.put(b"x", name="x")
+        self.store.get("x").release()
+        live = self.store._live
+        for interrupt in (False, True):
+            lock = HandingOn(live, interrupt)
+            try:
+                self.store.get("x").release()
+            except KeyboardInterrupt:
+                self.assertTrue(interrupt)
+            self.assertIs(live._turn_lock, lock.lock)  # it was handed on
+            self.assertIs(live._reading, lock.other)
+            self.assertTrue(live._halfway)
+            self.assertTrue(live.alive)
+            live._reading, live._halfway = None, False
+        self.assertEqual(self.store.get("x").bytes(), b"x")
+
+
 class Limits(WithFake):
     def test_a_limit_is_not_waited_for(self):
         """What the tenant may have no more of is no memory that others are about to unmap."""
