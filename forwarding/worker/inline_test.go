@@ -4,9 +4,14 @@ package worker
 
 import (
 	"bytes"
+	"fmt"
+	"math/rand/v2"
 	"testing"
 
+	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
+	"tendril/forwarding/fixed"
+	"tendril/forwarding/opencl"
 	"tendril/forwarding/worker/engine"
 )
 
@@ -77,6 +82,45 @@ func TestSmallWritesAreGathered(t *testing.T) {
 			t.Errorf("%s: %d commands, want %d", c.name, n-seen, c.want)
 		}
 		seen = commands()
+	}
+}
+
+// TestGatheredWritesKeepTheirBytes: a buffer has what a model has, whichever writes became one command.
+func TestGatheredWritesKeepTheirBytes(t *testing.T) {
+	t.Setenv("NULLCL_BYTES", fmt.Sprint(1<<24)) // the driver's memory is some
+	r := newReaderRig(t)
+	const size = 1 << 20
+	q, b := r.s.queues[r.ordered], r.s.objects[r.buffer].(*buffer)
+	read := func(host []byte) {
+		e, status := q.native.Transfer(true, b.native, 0, size, fixed.Address(host), opencl.After{Want: true})
+		if status != cl.SUCCESS || e.Wait() != cl.SUCCESS {
+			t.Fatal("the buffer cannot be read")
+		}
+		e.Release()
+	}
+	want, got := make([]byte, size), make([]byte, size)
+	read(want)
+	random := rand.New(rand.NewPCG(1, 2))
+	for round := range 20 {
+		at := uint64(0)
+		for range 200 {
+			if random.IntN(8) == 0 { // else it comes behind the one before
+				at += uint64(random.IntN(100))
+			}
+			data := want[at:][:1+random.IntN(2*gatheredBytes)>>random.IntN(10)]
+			for i := range data {
+				data[i] = byte(random.Uint32())
+			}
+			r.client.send(&clwire.WriteInline{Cmd: clwire.Cmd{Queue: r.ordered}, Buffer: r.buffer, Offset: at,
+				Data: data})
+			at += uint64(len(data))
+		}
+		r.ask(&clwire.Finish{Queue: r.ordered})
+		r.read()
+		r.release()
+		if read(got); !bytes.Equal(got, want) {
+			t.Fatalf("round %d: other bytes", round)
+		}
 	}
 }
 
