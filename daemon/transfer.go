@@ -275,7 +275,7 @@ func (d *Daemon) fetch(ctx context.Context, x *bringing) (*store.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn.Bare() // receive populates it, while the first bytes are on their way
+	conn.Bare() // receive writes it into the segment's file, which makes the pages
 	stop := context.AfterFunc(ctx, conn.Stop)
 	defer stop()
 	if err := d.fetchInto(ctx, conn, o, nodes, x); err != nil {
@@ -305,7 +305,7 @@ func (d *Daemon) fetchInto(ctx context.Context, conn *store.Conn, o fsm.Object, 
 	var sums []byte
 	if o.SizeBytes > 0 {
 		file := os.NewFile(uintptr(h.FD), "transfer")
-		sums, err = d.receive(ctx, file, h, o, nodes, x)
+		sums, err = d.receive(ctx, conn, file, h, o, nodes, x)
 		file.Close()
 	}
 	if err == nil {
@@ -398,15 +398,19 @@ func ignoreNotFound(err error) error {
 }
 
 // receive fills the object's memory from its replicas.
-func (d *Daemon) receive(ctx context.Context, file *os.File, h store.Handle, o fsm.Object, nodes []fsm.Node,
-	x *bringing) ([]byte, error) {
+func (d *Daemon) receive(ctx context.Context, conn *store.Conn, file *os.File, h store.Handle, o fsm.Object,
+	nodes []fsm.Node, x *bringing) ([]byte, error) {
 	sources := d.sourcesOf(o, nodes)
 	if len(sources) == 0 {
 		return nil, fmt.Errorf("%w: no node that runs has %q: %s", object.ErrNotFound, o.Name,
 			"the nodes that the cluster lists for it have restarted since")
 	}
 	result, err := transfer.Pull(ctx, transfer.Job{ID: o.ID, Tenant: o.Tenant, Epoch: o.Epoch, SizeBytes: o.SizeBytes,
-		Into: intoMemory{file, int64(h.Ref.Offset)}, Sources: sources, Rate: d.transferRate, Progress: x.have.Store,
+		Into: intoMemory{file, int64(h.Ref.Offset)}, Sources: sources, Rate: d.transferRate,
+		Progress: func(done uint64) {
+			x.have.Store(done)
+			conn.Written(done)
+		},
 	}, func(ctx context.Context, s transfer.Source) (net.Conn, error) {
 		x.from.Store(&s.Name)
 		return d.dialTransfer(ctx, s)

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -18,10 +19,21 @@ type Owner struct {
 	Principals []string
 }
 
-// Bare has Create leave the memory of c's new segments unpopulated: the caller populates it before anything is written
-// to it (segment.Fill), at once, because only for so long nobody else is told that the machine has it. It is called
-// before c is used otherwise.
+// Bare has Create leave the memory of c's new segments unpopulated: the caller writes to the segment's file, which
+// makes the pages, and calls Written. Through a mapping, a page that the machine does not have would end the process.
+// It is called before c is used otherwise.
 func (c *Conn) Bare() { c.bare = true }
+
+// Written says that n bytes in all of a bare connection's memory are written by now. The store counts the others as
+// taken: nobody else is told that the machine has them. It waits for nothing.
+func (c *Conn) Written(n uint64) {
+	n = min(n, c.asked.Load())
+	for was := c.made.Load(); was < n; was = c.made.Load() {
+		if c.made.CompareAndSwap(was, n) {
+			c.s.unmade.Add(int64(was) - int64(n))
+		}
+	}
+}
 
 // Conn is one connection's view of the store and the holder of its references. Safe for concurrent use.
 type Conn struct {
@@ -31,6 +43,8 @@ type Conn struct {
 	stopped atomic.Bool
 	// isStopped is stopped.Load, made once: a method value a call would be an allocation a call
 	isStopped func() bool // immutable
+	// Of a bare connection: bytes of its segments, and how many of them are written. asked changes under mu.
+	asked, made atomic.Uint64
 	// internal: the store's own, which brings a tenant's objects back from disk, or fills a connection's Puts. It gets
 	// no descriptors; its segments are mapped writable here. keeps: empty ones stay for its next objects.
 	internal, keeps bool // immutable
@@ -141,6 +155,7 @@ func (c *Conn) Close() {
 func (c *Conn) letGo() {
 	s := c.s
 	c.closed = true
+	c.Written(math.MaxUint64)
 	c.dropIdleOf()
 	c.disown()
 	if s.departing {

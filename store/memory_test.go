@@ -76,6 +76,49 @@ func TestBare(t *testing.T) {
 	}
 }
 
+// TestWhatABareConnectionIsAboutToTake: its pages are made as its bytes come, which may take minutes. Until then nobody
+// else is told that the machine has them.
+func TestWhatABareConnectionIsAboutToTake(t *testing.T) {
+	left := func() (uint64, bool) { return 24 << 20, true } // so little that it is asked for each time
+	s := newStore(t, Options{CapacityBytes: 64 << 20, LowBytes: 4 << 20, Available: left})
+	bare := connect(t, s, "x")
+	bare.Bare()
+	h, err := bare.Create(Spec{SizeBytes: 8 << 20, Own: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeHandle(h)
+	want := func(when string, fits bool) {
+		t.Helper()
+		other := connect(t, s, "x")
+		defer other.Close()
+		h, err := other.Create(Spec{SizeBytes: 14 << 20, Own: true})
+		if fits != (err == nil) || err != nil && !errors.Is(err, object.ErrFull) {
+			t.Errorf("%s: %v", when, err)
+		}
+		if err == nil {
+			closeHandle(h)
+		}
+	}
+	want("before anything came", false)
+	bare.Written(1 << 20)
+	want("after 1 MiB of 8", false)
+	bare.Written(7 << 20)
+	want("after 7 MiB", true)
+	bare.Written(3 << 20) // told late
+	want("after 7 MiB still", true)
+	again := connect(t, s, "x")
+	again.Bare()
+	if h, err = again.Create(Spec{SizeBytes: 8 << 20, Own: true}); err != nil {
+		t.Fatal(err)
+	}
+	closeHandle(h)
+	want("while another one takes as much", false)
+	again.Close()
+	bare.Close()
+	want("when they have ended", true)
+}
+
 // hugeKernel has so many bytes of reserved pages of 2 MiB; they are ordinary memory here.
 type hugeKernel struct {
 	segment.Linux

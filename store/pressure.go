@@ -46,15 +46,18 @@ func (s *Store) available() (left uint64, known bool) {
 		return 0, false
 	}
 	if s.machineLeft > 8*s.opts.LowBytes && time.Since(s.machineAt) < lookAgain {
-		return s.machineLeft, true
+		return s.machineLeft - min(s.machineLeft, s.yetUnmade()), true
 	}
 	s.machineLeft, known = s.opts.Available()
 	s.machineAt = time.Now()
 	if !known {
 		s.machineLeft = 0
 	}
-	return s.machineLeft, known
+	return s.machineLeft - min(s.machineLeft, s.yetUnmade()), known
 }
+
+// yetUnmade is what the machine has still, and bare connections are about to take.
+func (s *Store) yetUnmade() uint64 { return uint64(max(s.unmade.Load(), 0)) }
 
 // dropWarm gives the last warm segment up. mu is held.
 func (s *Store) dropWarm() {

@@ -101,6 +101,11 @@ func (s *Store) newSegment(c *Conn, bytes uint64) (*segmentState, error) {
 		s.uncharge(c.tenant, n)
 		return nil, err
 	}
+	if c.bare {
+		c.asked.Add(n)
+		s.unmade.Add(int64(n))
+		s.machineAt = time.Time{} // it was taken off there, too
+	}
 	m, n, err := s.takeMemory(c, n)
 	var mapping *segment.Mapping
 	if err == nil && c.internal {

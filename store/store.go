@@ -100,9 +100,10 @@ type Store struct {
 	references  int
 	openCount   int
 	warm        []*segment.Memory
-	warmMaking  uint64 // bytes that the warm pool is populating now
-	short       bool   // the machine is: the warm pool waits
-	machineLeft uint64 // what it could still give at machineAt, less what was taken since
+	warmMaking  uint64       // bytes that the warm pool is populating now
+	short       bool         // the machine is: the warm pool waits
+	machineLeft uint64       // what it could still give at machineAt, less what was taken since
+	unmade      atomic.Int64 // bytes that bare connections have yet to write; changes without mu
 	machineAt   time.Time
 	closed      bool
 	ending      bool            // see Ending
