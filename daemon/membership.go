@@ -97,11 +97,32 @@ func (k keyringNow) Reload(ctx context.Context) error { return k.Load().keyring.
 func (r raftNow) View(f func(*fsm.State)) { r.Load().raft.View(f) }
 
 // Changed is raftnode's.
-func (r raftNow) Changed() <-chan struct{} { return r.Load().raft.Changed() }
+func (r raftNow) Changed() (changed <-chan struct{}) {
+	r.beginWait(func(n *raftnode.Node) { changed = n.Changed() })
+	return changed
+}
 
 // When is raftnode's.
 func (r raftNow) When(holds func(*fsm.State) bool) (there <-chan struct{}, stop func()) {
-	return r.Load().raft.When(holds)
+	stop = func() {}
+	r.beginWait(func(n *raftnode.Node) {
+		stop()
+		there, stop = n.When(holds)
+	})
+	return there, stop
+}
+
+// beginWait begins to wait for the metadata of the present cluster. That of a cluster which the node leaves at this
+// moment may have woken already who waited (Wake), and wakes nobody any more.
+func (r raftNow) beginWait(begin func(*raftnode.Node)) {
+	for m := r.Load(); ; {
+		begin(m.raft)
+		now := r.Load()
+		if now == m {
+			return
+		}
+		m = now
+	}
 }
 
 // Status is raftnode's.

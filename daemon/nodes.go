@@ -304,6 +304,7 @@ func (d *Daemon) follow(m *membership) {
 	var seen followMark
 	noted := false
 	for {
+		changed, stop := m.raft.Changed(), func() {} // before the look
 		now := followMark{}
 		m.raft.View(func(s *fsm.State) { now = followMarkOf(s) })
 		other := now.state != seen.state
@@ -323,11 +324,8 @@ func (d *Daemon) follow(m *membership) {
 		if leased && d.meta.now.Load() == m {
 			d.followLeases()
 		}
-		late := !noted // any change may be what it takes
-		changed, stop := m.raft.When(func(s *fsm.State) bool { return followMarkOf(s) != now })
-		if late {
-			stop()
-			changed = m.raft.Changed()
+		if noted { // else any change may be what it takes
+			changed, stop = m.raft.When(func(s *fsm.State) bool { return followMarkOf(s) != now })
 		}
 		select {
 		case <-m.ctx.Done():
