@@ -70,7 +70,7 @@ func (d *Daemon) JoinCluster(m wire.JoinClusterRequest) (raw []byte, err error) 
 	if err != nil {
 		return nil, errors.Join(err, abandonMove(d.cfg.StateDir))
 	}
-	result, err := d.move(next, func(now *membership) (republish, error) { return d.exportPublished(now), nil })
+	result, err := d.move(next, func(now *membership) (republish, error) { return d.exportLeft(now), nil })
 	if err != nil {
 		return nil, err
 	}
@@ -253,6 +253,7 @@ func (d *Daemon) move(next *membership, leave func(now *membership) (republish, 
 		return MoveResult{}, fmt.Errorf("the node has moved to the other cluster, but cannot work in it: start its daemon "+
 			"again: %w", err)
 	}
+	close(next.claimed) // what is published there this run publishes
 	result := d.enterNext(next, left)
 	d.meta.now.Store(next)
 	d.meta.coming.Store(nil)
@@ -332,13 +333,16 @@ func (d *Daemon) enterNext(next *membership, left republish) MoveResult {
 	return result
 }
 
-// exportPublished lists what this run of the node has published.
+// exportPublished lists what this node has published. What is listed under an earlier run of it is not claimed yet.
 func (d *Daemon) exportPublished(m *membership) (left republish) {
 	m.raft.View(func(s *fsm.State) {
 		for _, o := range s.Objects() {
-			if !o.Deleted && slices.Contains(o.Replicas, d.ownReplica()) {
-				left.Objects = append(left.Objects, o)
+			at := slices.IndexFunc(o.Replicas, func(r fsm.Replica) bool { return r.Node == d.meta.node })
+			if o.Deleted || at < 0 {
+				continue
 			}
+			left.Objects = append(left.Objects, o)
+			left.Earlier = left.Earlier || o.Replicas[at] != d.ownReplica()
 		}
 	})
 	return left
@@ -351,7 +355,7 @@ func (d *Daemon) republish(m *membership, left republish) (done int, conflicts [
 	for _, o := range left.Objects {
 		o.Epoch, o.Created = 0, 0
 		o.Replicas = []fsm.Replica{d.ownReplica()}
-		_, err := d.proposeIn(m, &fsm.Publish{Object: o})
+		result, err := d.proposeIn(m, &fsm.Publish{Object: o})
 		switch {
 		case err == nil:
 			done++
@@ -362,7 +366,7 @@ func (d *Daemon) republish(m *membership, left republish) (done int, conflicts [
 			if err != nil {
 				return done, conflicts, err
 			}
-		case errors.Is(err, object.ErrTimeout) || m.ctx.Err() != nil:
+		case result.Err() == nil: // the cluster has not refused it: it was not asked, or its answer is not known
 			return done, conflicts, err
 		default:
 			conflicts = append(conflicts, Conflict{Tenant: o.Tenant, Name: o.Name, ID: o.ID.String(), Why: err.Error()})

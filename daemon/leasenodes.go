@@ -346,13 +346,13 @@ func (d *Daemon) leaseRecord(id fsm.UUID) (rec fsm.Lease, there bool) {
 }
 
 // collect takes what a lease wants, at this node first. Where the nodes do not have enough that is free, it takes
-// nothing: ErrBusy says who has it, ErrNoDevice that there is not as much.
+// nothing: ErrBusy says who has it, or which node did not say what it has, ErrNoDevice that there is not as much.
 func (d *Daemon) collect(ctx context.Context, m *membership, rec fsm.Lease, token, selector string,
 	wait bool) (got []fsm.LeaseDevice, err error) {
 	ask := wire.TakeDevicesRequest{Lease: object.ID(rec.ID), Wait: wait, Token: token, Selector: selector}
 	var reasons []string
 	var taken []fsm.UUID
-	matching := uint32(0)
+	matching, unheard := uint32(0), false
 	nodes := append([]wire.NodeAddresses{{Node: object.ID(d.meta.node), Name: d.identity.Name}},
 		d.othersAnswering(m)...)
 	for _, n := range nodes {
@@ -362,6 +362,7 @@ func (d *Daemon) collect(ctx context.Context, m *membership, rec fsm.Lease, toke
 		reply, err := d.takeAt(ctx, m, fsm.UUID(n.Node), ask)
 		if err != nil {
 			reasons = append(reasons, fmt.Sprintf("node %s: %v", n.Name, err))
+			unheard = unheard || !errors.Is(err, object.ErrInvalid) && !errors.Is(err, object.ErrUnsupported)
 			continue
 		}
 		if matching += reply.Matching; reply.Why != "" {
@@ -383,7 +384,7 @@ func (d *Daemon) collect(ctx context.Context, m *membership, rec fsm.Lease, toke
 	for _, node := range taken {
 		d.keepAt(ctx, m, node, rec.ID)
 	}
-	if matching < max(1, rec.Count) {
+	if matching < max(1, rec.Count) && !unheard {
 		return nil, fmt.Errorf("%w: devices to lease: %d wanted, and %d of all nodes that answer match; see: tendril devices --nodes",
 			object.ErrNoDevice, max(1, rec.Count), matching)
 	}

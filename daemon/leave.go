@@ -138,10 +138,13 @@ func (d *Daemon) drainStep(m *membership, anyway bool) (s LeaveStatus, err error
 	if m.removed.Load() || anyway && m.refusal.Load() != nil {
 		cancel() // nothing is waited for
 	}
-	if err := d.awaitEntry(ctx); err != nil {
-		if why := m.refusal.Load(); why != nil {
-			err = fmt.Errorf("%w: %s", object.ErrTimeout, *why)
-		}
+	err = d.awaitEntry(ctx)
+	if err == nil {
+		err = m.awaitClaim(ctx)
+	} else if why := m.refusal.Load(); why != nil {
+		err = fmt.Errorf("%w: %s", object.ErrTimeout, *why)
+	}
+	if err != nil {
 		return s, fmt.Errorf("%w; to leave without the cluster's knowledge: tendril cluster leave --anyway", err)
 	}
 	list, nodes := d.onlyHere(m)

@@ -364,6 +364,63 @@ func TestALeaveIsWholeWhereverItIsKilled(t *testing.T) {
 	}
 }
 
+// TestALeaveWaitsForWhatIsClaimed: a node that has started anew has entered its cluster a moment before it has told it
+// what is still published here. A leave in that moment waits, and loses nothing.
+func TestALeaveWaitsForWhatIsClaimed(t *testing.T) {
+	x := newCluster(t, 2, nil)
+	persist(t, x.conns[1], "kept")
+	x.end(1)
+	claim := make(chan struct{})
+	d := x.ns.startWith(x.all[1].cfg, func(d *Daemon) {
+		d.at = func(step string) {
+			if step == "entered late" {
+				select {
+				case <-claim:
+				case <-d.meta.now.Load().lateCtx.Done(): // the leave does not wait
+				}
+			}
+		}
+	})
+	conn, over := dial(t, d.cfg), make(chan struct{})
+	go func() {
+		defer close(over)
+		_, _ = admin.Of(conn).LeaveCluster(context.Background(), false) // asked again below
+	}()
+	await.Blocked(t, 1, "daemon.(*membership).awaitClaim")
+	close(claim)
+	<-over
+	x.all[1], x.conns[1] = d, conn
+	leave(t, conn, false)
+	for i := range x.all {
+		await.Until(t, "both nodes are alone, and both have it", func() bool {
+			return len(x.members(i)) == 1 && slices.Equal(x.all[i].publishedNames(), []string{"kept"})
+		})
+	}
+}
+
+// TestWhatIsNotRefusedIsPublishedLater: what a node cannot publish again, because its new cluster was not asked, is no
+// conflict: it stays on the list.
+func TestWhatIsNotRefusedIsPublishedLater(t *testing.T) {
+	ns, c := newNodes(t), aNode(t, "a")
+	d := ns.start(c)
+	left := republish{Objects: []fsm.Object{{ID: fsm.UUID{1}, Tenant: "t", Name: "kept"}}}
+	path := filepath.Join(c.StateDir, republishFile)
+	if err := left.keep(path); err != nil {
+		t.Fatal(err)
+	}
+	m := d.meta.now.Load()
+	if err := m.raft.Close(); err != nil {
+		t.Fatal(err)
+	}
+	done, conflicts, err := d.republish(m, left)
+	if done != 0 || len(conflicts) != 0 || err == nil {
+		t.Errorf("%d published, conflicts %+v, %v", done, conflicts, err)
+	}
+	if again, err := readRepublish(path); err != nil || len(again.Objects) != 1 {
+		t.Errorf("the list: %+v, %v", again, err)
+	}
+}
+
 // publishedAt lists what is published at a node, and there.
 func publishedAt(conn *client.Conn) (names []string, err error) {
 	for raw, err := range conn.EachPublished(context.Background(), "") {

@@ -54,6 +54,7 @@ type membership struct {
 
 	opened     chan struct{} // closed when the fields above are set: raft asks for other nodes before
 	registered chan struct{} // closed once the cluster knows of this run of the node
+	claimed    chan struct{} // closed once it lists under this run what is still here of what earlier runs published
 
 	ctx     context.Context // ends with close
 	cancel  context.CancelFunc
@@ -131,7 +132,8 @@ func (r raftNow) Status() raftnode.Status { return r.Load().raft.Status() }
 // newMembership makes one that has nothing yet.
 func (d *Daemon) newMembership() *membership {
 	m := &membership{log: d.log, node: fsm.UUID(d.identity.Node), opened: make(chan struct{}),
-		governing: make(chan struct{}, 1), registered: make(chan struct{}), voteTime: d.voteTime}
+		governing: make(chan struct{}, 1), registered: make(chan struct{}), claimed: make(chan struct{}),
+		voteTime: d.voteTime}
 	m.ctx, m.cancel = context.WithCancel(d.ctx)
 	m.lateCtx, m.cancelLate = context.WithCancel(m.ctx)
 	m.links = nodeLinks{m: m, dial: d.dialNode, program: "node " + d.identity.Name, links: map[fsm.UUID]*nodeLink{}}

@@ -230,12 +230,19 @@ func (d *Daemon) whenEntered(what string, f func() error) error {
 		return f()
 	default:
 	}
+	d.onceEntered(m, what, f)
+	return nil
+}
+
+// onceEntered calls f beside, once the cluster knows of this run of the node, until it succeeds.
+func (d *Daemon) onceEntered(m *membership, what string, f func() error) {
 	m.late.Go(func() {
 		select {
 		case <-m.lateCtx.Done():
 			return
 		case <-m.registered:
 		}
+		d.at("entered late")
 		for m.lateCtx.Err() == nil {
 			err := f()
 			if err == nil {
@@ -248,7 +255,6 @@ func (d *Daemon) whenEntered(what string, f func() error) error {
 			}
 		}
 	})
-	return nil
 }
 
 // proposeIn is propose in a membership that is not yet, or may not be any more, the present one.

@@ -464,10 +464,14 @@ func (d *Daemon) resumePublishing() error {
 	d.joined.Go(d.dropUnpublished)
 	d.joined.Go(d.followReplicas)
 	d.joined.Go(d.followDamage)
-	return d.whenEntered("tell the cluster what is still published here", d.holdPublished)
+	return d.whenEntered(claiming, d.holdPublished)
 }
 
+// claiming says what holdPublished does.
+const claiming = "tell the cluster what is still published here"
+
 func (d *Daemon) holdPublished() error {
+	m := d.meta.now.Load()
 	var mine, held, lost []fsm.Object
 	d.meta.raft.View(func(s *fsm.State) {
 		for _, o := range s.Objects() {
@@ -511,8 +515,31 @@ func (d *Daemon) holdPublished() error {
 			d.replicas.note(object.ID(o.ID), o.Tenant, false)
 		}
 		d.published.release()
+		close(m.claimed)
 	}
 	return err
+}
+
+// awaitClaim waits until holdPublished is done: before, what this node has published is listed under an earlier run of
+// it, and is not seen to be here.
+func (m *membership) awaitClaim(ctx context.Context) error {
+	select {
+	case <-m.claimed:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: this node has started, and has not told its cluster yet what is still published here: try "+
+			"again", object.ErrTimeout)
+	}
+}
+
+// hasClaimed reports whether awaitClaim has nothing to wait for.
+func (m *membership) hasClaimed() bool {
+	select {
+	case <-m.claimed:
+		return true
+	default:
+		return false
+	}
 }
 
 // stopPublishing ends the daemon's own connections to the store.

@@ -176,10 +176,15 @@ func (d *Daemon) recoverAlone(now *membership) error {
 		next.cancel()
 		return fmt.Errorf("the cluster is not recovered yet: start this node's daemon again, which goes on with it: %w", err)
 	}
-	result := d.enterNext(next, republish{})
+	result := d.enterNext(next, republish{Earlier: true}) // what a join before could not publish yet
 	d.meta.now.Store(next)
 	d.meta.coming.Store(nil)
 	now.raft.Wake()
+	if now.hasClaimed() {
+		close(next.claimed)
+	} else {
+		d.onceEntered(next, claiming, d.holdPublished)
+	}
 	d.log.WithField("authority", pki.FingerprintOf(next.authority.Load().Certificate())).WithField("entered",
 		result.Entered).Warn("this node has recovered its cluster, and is its only member")
 	return nil

@@ -106,6 +106,40 @@ func TestRecover(t *testing.T) {
 	}
 }
 
+// TestRecoverAfterAStart: a survivor that was started anew meanwhile could not tell the cluster what is still published
+// here, and what a join could not publish. It does so in the one that it has recovered.
+func TestRecoverAfterAStart(t *testing.T) {
+	x := newCluster(t, 2, nil)
+	persist(t, x.conns[1], "kept")
+	persist(t, x.conns[1], "pending")
+	var pending republish
+	x.all[1].meta.raft.View(func(s *fsm.State) {
+		for _, o := range s.Objects() {
+			if o.Name == "pending" {
+				pending.Objects = append(pending.Objects, o)
+			}
+		}
+	})
+	if err := x.conns[1].Unpublish(t.Context(), "pending"); err != nil {
+		t.Fatal(err)
+	}
+	x.end(0)
+	x.end(1)
+	if err := pending.keep(filepath.Join(x.all[1].cfg.StateDir, republishFile)); err != nil {
+		t.Fatal(err)
+	}
+	d := x.ns.start(x.all[1].cfg)
+	if s, err := recoverAt(d, true); err != nil || !s.Done {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	conn := dial(t, d.cfg)
+	await.Until(t, "it is published here again", func() bool {
+		names, err := publishedAt(conn)
+		slices.Sort(names)
+		return err == nil && slices.Equal(names, []string{"kept", "pending"})
+	})
+}
+
 // recoverSteps are the steps of a recovery at which a daemon can be killed.
 var recoverSteps = []string{"recovering", "closed", "alone", "dropped another node", "registered"}
 

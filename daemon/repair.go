@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -307,7 +309,18 @@ func (d *Daemon) askToTake(ctx context.Context, n fsm.Node, o *fsm.Object) error
 		return err
 	}
 	defer conn.Close()
-	return transfer.Take(ctx, conn, named)
+	err = transfer.Take(ctx, conn, named)
+	if isCut(err) {
+		err = fmt.Errorf("%w: %w: %w", object.ErrBusy, errNoAnswer, err)
+	}
+	return err
+}
+
+// isCut reports whether a connection ended, or was ended by who waited, before there was an answer.
+func isCut(err error) bool {
+	var fault net.Error
+	return errors.As(err, &fault) || errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF) ||
+		errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // ReplicateStatus is what `tendril replicate` shows.
@@ -522,14 +535,28 @@ const maxTargets = 8
 
 // askFirst asks nodes, the best first, until one begins to take a replica, or is at it. Placement does not know whether
 // the tenant has room there, nor why a node could not take the object a moment ago.
+// Those that were too slow are asked again, for as long as they count as nodes that answer.
 func (d *Daemon) askFirst(ctx context.Context, targets []fsm.Node, o *fsm.Object) (fsm.Node, error) {
-	var faults []error
-	for _, n := range targets[:min(len(targets), maxTargets)] {
-		err := d.askToTake(ctx, n, o)
-		if err == nil {
-			return n, nil
+	ctx, cancel := context.WithTimeout(ctx, proposeTime)
+	defer cancel()
+	targets = targets[:min(len(targets), maxTargets)]
+	faults := make([]error, len(targets))
+	for due := true; due; {
+		due = false
+		for i, n := range targets {
+			if faults[i] != nil && !errors.Is(faults[i], errNoAnswer) {
+				continue
+			}
+			err := d.askToTake(ctx, n, o)
+			if err == nil {
+				return n, nil
+			}
+			faults[i] = fmt.Errorf("node %s: %w", n.Name, err)
+			due = due || errors.Is(err, errNoAnswer) && d.answers(n.ID) && ctx.Err() == nil
 		}
-		faults = append(faults, fmt.Errorf("node %s: %w", n.Name, err))
+		if due {
+			d.rest(proposeAgain)
+		}
 	}
 	slices.SortStableFunc(faults, func(a, b error) int { // what may pass counts
 		return btoi(errors.Is(b, object.ErrBusy)) - btoi(errors.Is(a, object.ErrBusy))

@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -180,6 +182,31 @@ func TestMove(t *testing.T) {
 	}
 }
 
+// TestReplicateAsksASlowNodeAgain: a node that could not be reached in time, and answers otherwise, is asked once more.
+func TestReplicateAsksASlowNodeAgain(t *testing.T) {
+	x := newCluster(t, 1, nil)
+	c := aNode(t, "n1")
+	c.Listen = freePort(t)
+	var slow atomic.Bool
+	d := x.ns.startWith(c, func(d *Daemon) {
+		d.dialNode = func(ctx context.Context, address string) (net.Conn, error) {
+			if slow.CompareAndSwap(true, false) {
+				return nil, os.ErrDeadlineExceeded
+			}
+			return dialTCP(ctx, address)
+		}
+	})
+	join(t, x.all[0].cfg, x.all[0], d)
+	x.all, x.conns = append(x.all, d), append(x.conns, dial(t, c))
+	answered(t, x)
+	x.put(1, "wanted", noise(13, 70_000), client.CreateOptions{})
+	slow.Store(true)
+	x.replicate(1, "wanted", client.ReplicateOptions{To: "n0"})
+	if slow.Load() {
+		t.Error("nobody was dialed")
+	}
+}
+
 // TestMoveNowhere: where every other node has a replica, that is the reason, and not that the store is full.
 func TestMoveNowhere(t *testing.T) {
 	x := newCluster(t, 2, nil)
@@ -198,9 +225,14 @@ func TestMoveNowhere(t *testing.T) {
 
 // TestMoveKeepsTheNumber: a move gives up one replica, and none where the others would be too few.
 func TestMoveKeepsTheNumber(t *testing.T) {
-	x := newCluster(t, 4, nil)
+	x := newCluster(t, 3, nil)
 	id := x.put(0, "dear", noise(11, 1<<20), client.CreateOptions{})
 	x.replicate(0, "dear", client.ReplicateOptions{Wanted: 3})
+	c := aNode(t, "n3") // it comes last: a node that was asked for a replica, and was slow, would have it late
+	c.Listen = freePort(t)
+	last := x.ns.start(c)
+	join(t, x.all[0].cfg, x.all[0], last)
+	x.all, x.conns = append(x.all, last), append(x.conns, dial(t, last.cfg))
 	before := x.listed(0, id)
 	free := slices.IndexFunc(x.all, func(d *Daemon) bool { return !slices.Contains(before, d.cfg.NodeName) })
 	if len(before) != 3 || before[0] != "n0" || free < 0 {
@@ -348,8 +380,13 @@ func TestDeletedWhileCutOff(t *testing.T) {
 
 // TestRepair: a node that does not answer has its replicas made anew elsewhere; when it comes back the surplus goes.
 func TestRepair(t *testing.T) {
-	x := newCluster(t, 4, nil)
-	x.all[0].repairTime.Store(int64(time.Millisecond))
+	w := newNetwork(t)
+	w.voteTime = 200 * time.Millisecond
+	x := w.cluster(4)
+	for i, d := range x.all { // while the number of voters grows, the end of one may leave them without a majority
+		await.Until(t, "three nodes vote", func() bool { return x.votersAt(i) == 3 })
+		d.repairTime.Store(int64(time.Millisecond))
+	}
 	want := noise(10, 1<<20)
 	id := x.put(0, "dear", want, client.CreateOptions{})
 	x.replicate(0, "dear", client.ReplicateOptions{Wanted: 2})
