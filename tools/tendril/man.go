@@ -104,7 +104,8 @@ func (p *page) whole(root *cobra.Command) {
 	p.terms(manFiles)
 	p.line(".SH EXIT STATUS")
 	p.terms(exitMeanings())
-	p.line(".PP\nThe commands\n.B run\nand\n.B trace\nexit with the program's own code.")
+	p.line(".PP")
+	p.text(exitOthers)
 	p.line(".SH SEE ALSO\n.BR tendril (3),\n.BR clinfo (1),\n.BR memfd_create (2)")
 }
 
@@ -150,9 +151,9 @@ func (p *page) flags(set *pflag.FlagSet) {
 	})
 }
 
-// exitMeanings takes exitHelp apart.
+// exitMeanings takes exitCodes apart.
 func exitMeanings() (list [][2]string) {
-	for _, m := range regexp.MustCompile(`(?s)(\d) (.+?)[,.]\s`).FindAllStringSubmatch(exitHelp, -1) {
+	for _, m := range regexp.MustCompile(`(?s)(\d) (.+?)[,.]\s`).FindAllStringSubmatch(exitCodes+"\n", -1) {
 		list = append(list, [2]string{m[1], m[2]})
 	}
 	return list

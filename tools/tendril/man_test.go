@@ -55,9 +55,15 @@ func TestManPage(t *testing.T) {
 			t.Errorf("%q is a request that is not meant", l)
 		}
 	}
+	_, after, _ := strings.Cut(page, ".SH EXIT STATUS")
+	codes, _, _ := strings.Cut(after, ".SH")
 	for code := exitOK; code <= exitTimeout; code++ {
-		if _, after, _ := strings.Cut(page, ".SH EXIT STATUS"); !strings.Contains(after,
-			"\n.B "+strconv.Itoa(code)+"\n") {
+		if n := strings.Count(codes, "\n.B "+strconv.Itoa(code)+"\n"); n != 1 {
+			t.Errorf("exit status %d is told %d times", code, n)
+		}
+	}
+	for _, code := range []int{exitNotRunnable, exitNoProgram, 130} {
+		if !strings.Contains(codes, strconv.Itoa(code)) {
 			t.Errorf("exit status %d is not told", code)
 		}
 	}
