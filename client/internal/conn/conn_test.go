@@ -112,12 +112,22 @@ func TestReplyClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
+	kept, other, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kept.Close()
+	defer other.Close()
 	r := conn.Reply{}
-	r.Files[1] = left
+	r.Files[0], r.Files[1] = other, left
+	r.Files[0] = nil // the caller took it
 	r.Close()
 	r.Close()
 	if _, err := taken.Read(make([]byte, 1)); err == nil {
 		t.Error("the other end is open")
+	}
+	if _, err := other.Write([]byte{1}); err != nil {
+		t.Errorf("what the caller took: %v", err)
 	}
 	if r.Files[1] != nil {
 		t.Error("a closed file is still there")
