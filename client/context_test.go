@@ -1,12 +1,15 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -226,17 +229,38 @@ func TestCancelWhileWaitingForAName(t *testing.T) {
 	waitFor(t, "the references that came too late to go back", func() bool { return n.held(t, look) == before })
 }
 
+// contextWithin ends when it is first looked at within all of some functions.
+type contextWithin struct {
+	context.Context
+	end    context.CancelFunc
+	within []string // ends of their names
+}
+
+func (c *contextWithin) Done() <-chan struct{} {
+	stack := make([]byte, 64<<10)
+	stack = stack[:runtime.Stack(stack, false)]
+	if !slices.ContainsFunc(c.within, func(name string) bool { return !bytes.Contains(stack, []byte(name+"(")) }) {
+		c.end()
+	}
+	return c.Context.Done()
+}
+
 func TestCancelWhileWaitingForMemory(t *testing.T) {
 	n := startNode(t, store.Options{CapacityBytes: 8 << 20})
 	c, other, look := n.dial(t), n.dial(t), n.dial(t)
 	kept := must(other.Create(context.Background(), 6<<20, client.CreateOptions{}))(t)
 	before := n.held(t, look)
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-	defer cancel()
-	_, err := c.Create(ctx, 5<<20, client.CreateOptions{})
-	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, object.ErrFull) ||
-		!strings.Contains(err.Error(), "waiting for memory") {
-		t.Errorf("%v", err)
+	for name, within := range map[string][]string{
+		"in a pause":   {"client.(*Conn).retryFull"},
+		"in a request": {"client.(*Conn).retryFull", "client.(*Conn).roundTrip"},
+	} {
+		ctx, cancel := context.WithCancel(context.Background())
+		_, err := c.Create(&contextWithin{ctx, cancel, within}, 5<<20, client.CreateOptions{})
+		cancel()
+		if !errors.Is(err, context.Canceled) || !errors.Is(err, object.ErrFull) ||
+			!strings.Contains(err.Error(), "waiting for memory") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 	if now := n.held(t, look); now != before {
 		t.Errorf("%+v, want %+v", now, before)

@@ -103,7 +103,7 @@ func (c *Conn) findOpenCL(ctx context.Context, place string) (object.Device, err
 type DeviceMemory struct {
 	Device object.Device
 	// of the allocation: what is to be mapped. The object's bytes are its first ones. 0: an OpenCL driver's memory,
-	// which no other process maps; CopyObject fills and reads it
+	// which no other process maps, or the GPU of an object that made way is gone; CopyObject reads it
 	Bytes uint64
 
 	mu   sync.Mutex

@@ -335,7 +335,7 @@ func (ix *fastIndex) get(key index.Key) (o *Object, rescued bool) {
 		return nil, false
 	}
 	o = &Object{c: ix.c, id: f.ID(), view: v, off: f.Offset, size: f.Bytes, class: f.Class, meta: f.Meta(), index: ix,
-		slot: slot, data: memory}
+		slot: int32(slot), data: memory}
 	ix.held[slot].Store(o) // and then over is looked at: rescueHeld finds the object, or this finds that it is over
 	valid := ix.reader.Valid(f.Word) && !ix.pins.Ended()
 	if valid && !ix.over.Load() {
@@ -363,7 +363,7 @@ func (ix *fastIndex) release(o *Object) bool {
 	if !ix.held[o.slot].CompareAndSwap(o, nil) {
 		return false
 	}
-	ix.pins.Drop(o.slot)
+	ix.pins.Drop(int(o.slot))
 	ix.leaveView(o.view)
 	ix.leave()
 	return true

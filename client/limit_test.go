@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"reflect"
 	"testing"
 
 	"tendril/ipc"
@@ -95,5 +96,12 @@ func TestOnlyOnesOwnMemoryHelpsAQuota(t *testing.T) {
 				t.Errorf("went on: %v, want %v: %v: %v", goesOn, test.goesOn, err, d.Came())
 			}
 		})
+	}
+}
+
+// Each get makes an Object. The allocator's next class has 176 bytes.
+func TestObjectIsSmall(t *testing.T) {
+	if n := reflect.TypeFor[Object]().Size(); n > 160 {
+		t.Errorf("an Object takes %d bytes", n)
 	}
 }

@@ -271,6 +271,7 @@ type Object struct {
 	off      uint64
 	size     uint64
 	class    object.Class
+	slot     int32 // in index, where that is not nil
 	meta     []byte
 	released atomic.Bool
 	gone     atomic.Bool
@@ -279,8 +280,7 @@ type Object struct {
 	pushed     *call   // into a stream, by a PushObject whose context ended; guarded by Conn.mu
 
 	index *fastIndex // where it was got through shared memory; nil: over the socket
-	slot  int
-	data  []byte // where index is not nil
+	data  []byte     // where index is not nil
 }
 
 // Get takes a reference to the object. wait bounds how long to wait for one that is not there or not sealed yet; 0 is

@@ -154,11 +154,13 @@ func (c *Conn) sweepIn(ctx context.Context, gen uint64) error {
 var fullPauses = [...]time.Duration{0, 20 * time.Millisecond, 80 * time.Millisecond, 300 * time.Millisecond}
 
 // retryFull repeats a request that failed with err, if that was for want of memory: what this and other clients keep
-// mapped without need may be what is missing. It gives the last error otherwise.
+// mapped without need may be what is missing. It gives the last error otherwise, and where ctx ends both.
 //
 // While the daemon has memory on its way back (objects go to disk, other clients are about to unmap them) it goes on
 // for some seconds more.
 func (c *Conn) retryFull(ctx context.Context, err error, kind wire.Type, p ipc.Payload) (*call, error) {
+	short := err
+	waiting := func(given error) error { return fmt.Errorf("waiting for memory: %w (%w)", given, short) }
 	for try := range len(fullPauses) + leavingTries {
 		if !object.IsShort(err) {
 			break
@@ -173,15 +175,21 @@ func (c *Conn) retryFull(ctx context.Context, err error, kind wire.Type, p ipc.P
 		case <-time.After(pause):
 		case <-ctx.Done():
 		}
+		short = err
 		if given := ended(ctx); given != nil {
-			return nil, fmt.Errorf("waiting for memory: %w (%w)", given, err)
+			return nil, waiting(given)
 		}
-		if c.Sweep(ctx) != nil {
+		if fault := c.Sweep(ctx); isContext(fault) {
+			return nil, waiting(fault)
+		} else if fault != nil {
 			break
 		}
 		var k *call
 		if k, err = c.roundTrip(ctx, kind, p); err == nil {
 			return k, nil
+		}
+		if isContext(err) {
+			return nil, waiting(err)
 		}
 		if last {
 			break

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"sort"
 	"sync"
 	"time"
@@ -38,9 +39,10 @@ const (
 // search is the last search for who has memory that was given up.
 type search struct {
 	segment.Search
-	mu   sync.Mutex // over the whole of a search; Store.mu may be taken under it
-	at   time.Time
-	list []Kept
+	limit time.Duration // of each; 0: searchTime. Immutable
+	mu    sync.Mutex    // over the whole of a search; Store.mu may be taken under it
+	at    time.Time
+	list  []Kept
 }
 
 // Kept says, a tenant each, what was given up more than a second ago and is not free, and who has it. It looks
@@ -54,7 +56,7 @@ func (s *Store) Kept() []Kept {
 	inodes, of := s.keptInodes()
 	s.search.list = nil
 	if len(inodes) > 0 {
-		holders, whole := s.search.Find(inodes, searchTime)
+		holders, whole := s.search.Find(inodes, cmp.Or(s.search.limit, searchTime))
 		s.search.list = listKept(of, holders, whole)
 		s.search.at = time.Now()
 	}

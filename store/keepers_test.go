@@ -12,6 +12,7 @@ import (
 // TestKeptIsTold: who has what, in this process and in a child that has it through a descriptor alone.
 func TestKeptIsTold(t *testing.T) {
 	s := newStore(t, Options{})
+	s.search.limit = time.Minute // a busy machine has many processes
 	c := connect(t, s, "x")
 	mapped := keepOne(t, c, 1<<20)
 	m := mapHandle(t, mapped, false)

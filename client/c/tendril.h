@@ -476,7 +476,8 @@ TENDRIL_API int tendril_seal_device_with(tendril_device_buffer *, const void *me
 TENDRIL_API void tendril_abort_device(tendril_device_buffer *);
 
 /* Takes a reference to a sealed object in the memory of a GPU. wait_ms as for tendril_get. Release *out.
- * TENDRIL_UNSUPPORTED: it is in host memory. (tendril_get of one in the memory of a GPU returns that, too.) */
+ * TENDRIL_UNSUPPORTED: it is in host memory. (tendril_get of one in the memory of a GPU returns that, too.) One that
+ * made way, and whose GPU is gone since, has no descriptor (fd -1, 0 bytes to be mapped): tendril_copy reads it. */
 TENDRIL_API int tendril_get_device(tendril *, tendril_key, int64_t wait_ms, tendril_device_object *out);
 
 /* Releases the reference, closes the descriptor unless it is -1, and zeroes the object. Unmap the memory first. Does

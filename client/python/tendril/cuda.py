@@ -232,8 +232,8 @@ class Memory:
     def map(self) -> "Tuple[int, int]":
         """Address and GPU's ordinal in this process. The first call maps. Raises Unsupported, NoDevice, Full."""
         if not self._whole:
-            raise Unsupported("the memory of OpenCL device %s is its driver's, which no other process maps: numpy(), "
-                              "load() and to('host') copy it, put() and copy() fill it" % self.uuid.hex())
+            raise Unsupported("memory of device %s that no other process maps: an OpenCL driver's, or the GPU is gone. "
+                              "numpy(), load() and to('host') copy it" % self.uuid.hex())
         with self._lock:
             if self._driver is None:
                 use = driver()

@@ -90,6 +90,45 @@ func TestQueueInOrder(t *testing.T) {
 	want(t, "the sums of a queue that is gone", sums(j), "map[Copy :3/1 NDRange blur:2/1]")
 }
 
+// TestOrderOfALook: commands of one millisecond stand by their queues, and in each as they were given, at every look.
+func TestOrderOfALook(t *testing.T) {
+	j := New()
+	var wanted, last []string
+	var queues []*Queue
+	for id := range uint64(5) {
+		q := j.Queue(id, 0, true)
+		queues = append(queues, q)
+		for n := range 6 {
+			q.Take(Label{Type: []clwire.Type{clwire.TypeCopy, clwire.TypeFill, clwire.TypeNDRange}[n%3]})
+			wanted = append(wanted, fmt.Sprint(id, []string{" Copy", " Fill", " NDRange"}[n%3]))
+		}
+	}
+	look := func() (flying, ended []string) {
+		told := j.Look(nothing)
+		for _, x := range told.Flying {
+			flying = append(flying, fmt.Sprint(x.Queue, " ", x.Kind))
+		}
+		for _, x := range told.Last {
+			ended = append(ended, fmt.Sprint(x.Queue, " ", x.Kind))
+		}
+		return flying, ended
+	}
+	for range 20 {
+		flying, _ := look()
+		want(t, "in flight", strings.Join(flying, ", "), strings.Join(wanted, ", "))
+	}
+	for id, q := range queues {
+		q.End(6, false, 0)
+		for n := 5; n >= 0; n-- { // the newest first
+			last = append(last, fmt.Sprint(id, []string{" Copy", " Fill", " NDRange"}[n%3]))
+		}
+	}
+	for range 20 {
+		_, ended := look()
+		want(t, "ended", strings.Join(ended, ", "), strings.Join(last, ", "))
+	}
+}
+
 // TestQueueOutOfOrder: each ends by itself, and a marker behind all of them ends what the driver had.
 func TestQueueOutOfOrder(t *testing.T) {
 	j := New()

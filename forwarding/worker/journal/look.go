@@ -42,11 +42,16 @@ func (j *Journal) Look(running func(queue, number uint64) bool) clwire.WorkerCom
 		l.queue(q, running)
 	}
 	told := &l.told
-	slices.SortFunc(told.Flying, func(a, b clwire.CommandFlying) int { return cmp.Compare(b.Seconds, a.Seconds) })
+	// Times are in ms, and queues come in no order. Of a queue the older stays first.
+	slices.SortStableFunc(told.Flying, func(a, b clwire.CommandFlying) int {
+		return cmp.Or(cmp.Compare(b.Seconds, a.Seconds), cmp.Compare(a.Queue, b.Queue))
+	})
 	if over := len(told.Flying) - mostFlying; over > 0 {
 		told.Flying, told.More = told.Flying[:mostFlying], told.More+uint64(over)
 	}
-	slices.SortFunc(told.Last, func(a, b clwire.CommandEnded) int { return cmp.Compare(a.Ago, b.Ago) })
+	slices.SortStableFunc(told.Last, func(a, b clwire.CommandEnded) int {
+		return cmp.Or(cmp.Compare(a.Ago, b.Ago), cmp.Compare(a.Queue, b.Queue))
+	})
 	told.Last = told.Last[:min(len(told.Last), mostLast)]
 	l.sumUp(counts)
 	l.callsNow()
@@ -211,6 +216,8 @@ func (l *look) callsNow() {
 			Seconds: seconds(l.now - l.j.clock.Load())})
 	}
 	told.Calls = slices.DeleteFunc(told.Calls, func(c clwire.DriverCall) bool { return c.Seconds < seconds(leastCall) })
-	slices.SortFunc(told.Calls, func(a, b clwire.DriverCall) int { return cmp.Compare(b.Seconds, a.Seconds) })
+	slices.SortFunc(told.Calls, func(a, b clwire.DriverCall) int {
+		return cmp.Or(cmp.Compare(b.Seconds, a.Seconds), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.What, b.What))
+	})
 	told.Calls = told.Calls[:min(len(told.Calls), mostCalls)]
 }
