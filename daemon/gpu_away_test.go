@@ -95,3 +95,66 @@ func TestAFullGPUsObjectsMakeWay(t *testing.T) {
 	held.Release()
 	other.Release()
 }
+
+// Objects that made way, and whose GPU or its driver is gone, are read all the same, from host memory and from disk:
+// by who gets them, and by copies. Their memory cannot be mapped.
+func TestAwayFromAGPUThatIsGone(t *testing.T) {
+	const many = 14
+	for what, x := range map[string]struct{ variable, value string }{
+		"the GPU":               {"FAKE_CUDA_DEVICES", "1"},
+		"a driver that crashes": {"FAKE_CUDA_DIE", "1"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Setenv("FAKE_CUDA_BYTES", fmt.Sprint(4<<20))
+			c := aConfig(t)
+			c.CUDADriver, c.CapacityBytes, c.QuotaBytes, c.PinBytes = fakecuda.Build(t), 16<<20, 16<<20, 8<<20
+			d, stop := serve(t, c)
+			defer stop()
+			conn, _ := dialGPU(t, c.Socket)
+			defer conn.Close()
+			bg := context.Background()
+			gpu, err := conn.FindGPU(bg, "cuda:1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := func(i int) string { return strings.Repeat(fmt.Sprintf("%09d", i), 150_000) }
+			for i := range many {
+				o := client.CreateOptions{Name: fmt.Sprint(i), Class: object.Named}
+				putOnGPU(t, conn, gpu, text(i), o).Release()
+			}
+			t.Setenv(x.variable, x.value)
+			if err := unix.Kill(d.keeper.Status().PID, unix.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			size := uint64(len(text(0)))
+			back, err := conn.Create(bg, size, client.CreateOptions{Own: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer back.Abort(bg)
+			for i := range many - 2 { // the last two did not make way
+				name := fmt.Sprint(i)
+				if i%2 == 0 {
+					if err := conn.CopyObject(bg, back.ID(), 0, object.ID{}, name, 0, size); err != nil {
+						t.Fatalf("a copy of object %d: %v", i, err)
+					}
+				} else {
+					o, err := conn.GetDevice(bg, object.ID{}, name, 0)
+					if err != nil {
+						t.Fatalf("object %d: %v", i, err)
+					}
+					if f := o.Memory.TakeFile(); f != nil || o.Memory.Bytes != 0 || o.Size() != size {
+						t.Errorf("object %d has memory: %v, %d bytes", i, f, o.Memory.Bytes)
+					}
+					if err := conn.CopyObject(bg, back.ID(), 0, o.ID(), "", 0, size); err != nil {
+						t.Fatalf("a copy of object %d: %v", i, err)
+					}
+					o.Release()
+				}
+				if string(back.Bytes()) != text(i) {
+					t.Errorf("object %d has other bytes", i)
+				}
+			}
+		})
+	}
+}

@@ -49,11 +49,17 @@ func contents(t *testing.T, m *client.DeviceMemory, n int) string {
 	return string(b)
 }
 
-// putOnGPU makes an object with a text, as a program does that has CUDA.
+// putOnGPU makes an object with a text, as a program does that has CUDA. Memory of one that made way is back when its
+// last descriptor is closed, that of a process which just starts among them: until then the GPU is full.
 func putOnGPU(t *testing.T, c *client.Conn, gpu object.Device, text string,
 	o client.CreateOptions) *client.DeviceObject {
 	t.Helper()
-	b, err := c.CreateDevice(context.Background(), gpu, uint64(len(text)), o)
+	var b *client.DeviceBuffer
+	var err error
+	await.Until(t, "room on the GPU", func() bool {
+		b, err = c.CreateDevice(context.Background(), gpu, uint64(len(text)), o)
+		return !errors.Is(err, object.ErrFull)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

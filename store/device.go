@@ -438,6 +438,27 @@ func (c *Conn) GetDevice(id object.ID, name string) (DeviceHandle, error) {
 	return c.getDevice(id, name, c)
 }
 
+// GetAway is GetDevice of an object that is in host memory, and not in its GPU's: BringBack brought it so far, and no
+// further, for the GPU or its driver is gone. The handle has no memory (FD −1, no Bytes): CopyAway reads the object.
+// ErrAway: it is on disk, for BringBack. Where it is in its GPU's memory again, it is GetDevice.
+func (c *Conn) GetAway(id object.ID, name string) (h DeviceHandle, err error) {
+	s := c.s
+	s.mu.Lock()
+	e, err := c.find(id, name)
+	if err != nil || c.closed || !e.isStranded() {
+		s.unlock()
+		return c.GetDevice(id, name)
+	}
+	defer s.unlock()
+	if err := e.isDamaged(); err != nil {
+		return h, err
+	}
+	c.refer(e)
+	h = e.deviceHandle(-1)
+	h.Kind, h.Bytes = s.kind(e), 0
+	return h, nil
+}
+
 // getDevice is GetDevice, with a descriptor for whom's process; nil: for another one's.
 func (c *Conn) getDevice(id object.ID, name string, whom *Conn) (h DeviceHandle, err error) {
 	s := c.s
@@ -469,10 +490,22 @@ func (c *Conn) getDevice(id object.ID, name string, whom *Conn) (h DeviceHandle,
 // Seals of to answer ErrBusy meanwhile. Errors: ErrNotFound, ErrPermission, ErrNotSealed, ErrSealed, ErrAway,
 // ErrInvalid; ErrNoDevice (the driver failed).
 func (c *Conn) Copy(to object.ID, toOffset uint64, from object.ID, fromName string, fromOffset, bytes uint64) error {
+	return c.copyBytes(to, toOffset, from, fromName, fromOffset, bytes, false)
+}
+
+// CopyAway is Copy, also from an object that is in host memory in place of its GPU's, which is gone: see GetAway.
+func (c *Conn) CopyAway(to object.ID, toOffset uint64, from object.ID, fromName string,
+	fromOffset, bytes uint64) error {
+	return c.copyBytes(to, toOffset, from, fromName, fromOffset, bytes, true)
+}
+
+// copyBytes is Copy, or with away CopyAway.
+func (c *Conn) copyBytes(to object.ID, toOffset uint64, from object.ID, fromName string, fromOffset, bytes uint64,
+	away bool) error {
 	s := c.s
 	s.mu.Lock()
 	defer s.unlock()
-	target, source, err := c.copied(to, from, fromName)
+	target, source, err := c.copied(to, from, fromName, away)
 	if err != nil {
 		return err
 	}
@@ -496,9 +529,23 @@ func (c *Conn) Copy(to object.ID, toOffset uint64, from object.ID, fromName stri
 		e.refs++ // neither goes, nor goes to disk
 		s.reconsider(e)
 	}
+	var read chan struct{} // of one that is away: meanwhile it does not come back, for its host memory would go
+	if source.offDevice() {
+		read = make(chan struct{})
+		source.moving = read
+	}
 	s.unlock()
-	err = s.opts.Devices.Copy(c.asker(), into, out, bytes)
+	if into.Device.IsZero() && out.Device.IsZero() {
+		err = CopyHost(c.asker(), into, out, bytes)
+	} else {
+		err = s.opts.Devices.Copy(c.asker(), into, out, bytes)
+	}
 	s.mu.Lock()
+	if read != nil {
+		close(read)
+		source.moving = nil
+		s.reconsider(source)
+	}
 	target.copying--
 	for _, e := range []*entry{target, source} {
 		if err != nil && e.gpu != nil {
@@ -510,8 +557,9 @@ func (c *Conn) Copy(to object.ID, toOffset uint64, from object.ID, fromName stri
 	return err
 }
 
-// copied finds what Copy copies. mu is held.
-func (c *Conn) copied(to, from object.ID, fromName string) (target, source *entry, err error) {
+// copied finds what Copy copies, or with away CopyAway. Who has a reference to one that is away has it by GetAway, and
+// needs not say so. mu is held.
+func (c *Conn) copied(to, from object.ID, fromName string, away bool) (target, source *entry, err error) {
 	if c.closed || c.s.closed {
 		return nil, nil, errConnClosed
 	}
@@ -523,7 +571,7 @@ func (c *Conn) copied(to, from object.ID, fromName string) (target, source *entr
 	case err != nil:
 	case source.state == object.Open:
 		err = source.notSealed()
-	case source.offDevice():
+	case source.offDevice() && !(source.isStranded() && (away || c.refs[source.id].count > 0)):
 		err = source.awayFromDevice()
 	case source.state == object.Spilled || source.gpu == nil && source.moving != nil:
 		err = fmt.Errorf("%w: object %s is on disk", ErrAway, source.id)
@@ -545,7 +593,7 @@ func (e *entry) place(offset, bytes uint64) (p Place, err error) {
 			e.id, e.size)
 	}
 	switch {
-	case e.gpu != nil:
+	case e.gpu != nil && !e.offDevice():
 		p = Place{Device: e.gpu.device, Kind: e.gpu.kind, Bytes: e.gpu.bytes, Offset: offset}
 		p.FD, err = e.gpu.forKeeper()
 	case e.seg == nil:

@@ -18,6 +18,9 @@ import (
 // On the way, either way, entry.moving is set, and the object has both memories. Until it has arrived only the one that
 // it comes from counts: deviceMemory.fd ≥ 0 says that it is the GPU's. Who gets it meanwhile has it there, and it
 // stays.
+//
+// Where its GPU is gone, or that one's driver, BringBack brings it into host memory, and fails then. GetAway gives a
+// reference to what is there, and CopyAway reads it, without any driver.
 
 // coldOn are the objects of one GPU's memory that nobody uses. Guarded by Store.mu.
 type coldOn struct {
@@ -79,6 +82,12 @@ func (e *entry) mayLeaveDevice() bool {
 // offDevice reports whether an object of a GPU is in host memory or on disk. mu is held.
 func (e *entry) offDevice() bool {
 	return e.gpu != nil && e.gpu.fd < 0 && (e.state == object.Sealed || e.state == object.Spilled)
+}
+
+// isStranded reports whether an object of a GPU is in host memory, and stays there: nobody brings it anywhere. mu is
+// held.
+func (e *entry) isStranded() bool {
+	return e.offDevice() && e.state == object.Sealed && e.moving == nil
 }
 
 // device is the GPU that an object is of; zero: of none.

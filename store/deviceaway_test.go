@@ -623,3 +623,50 @@ func TestWrittenAfterItCameBackToAGPU(t *testing.T) {
 	brought(t, c, "a", text(3, size))
 	mustAgree(t, s, true)
 }
+
+// Who got an object that is away, whose GPU is gone, keeps it in host memory. Once the GPU is there again others get it
+// there, from the next daemon, too.
+func TestAwayWhileTheGPUIsGone(t *testing.T) {
+	f := &fakeDevices{limit: 2 * deviceGranule}
+	opts := Options{Devices: f, Segments: 64, CapacityBytes: 8 << 20, SegmentBytes: 1 << 20, SpillDir: t.TempDir()}
+	s := newStore(t, opts)
+	c := connect(t, s, "x")
+	want := text(1, 3<<20)
+	stranded := func(name string) object.ID {
+		id := idleOnGPU(t, c, name, gpuA, want)
+		here, err := c.GetAway(id, "")
+		if err != nil || here.FD < 0 {
+			t.Fatalf("one that is there: %+v, %v", here, err)
+		}
+		unix.Close(here.FD)
+		release(t, c, id)
+		s.LeaveOnDevice("x", gpuA, 0)
+		forceOut(t, s, id)
+		_, err = c.GetAway(id, "")
+		wantErr(t, err, ErrAway) // it is on disk
+		f.fail = object.ErrNoDevice
+		wantErr(t, c.BringBack(context.Background(), id, ""), object.ErrNoDevice)
+		f.fail = nil
+		h, err := c.GetAway(id, "")
+		if err != nil || h.FD >= 0 || h.Bytes != 0 || h.Device != gpuA || h.Kind != object.CUDA {
+			t.Fatalf("%+v, %v", h, err)
+		}
+		mustAgree(t, s, true)
+		_, err = c.Create(Spec{SizeBytes: 7 << 20, Own: true}) // what is held does not go to disk for it
+		wantErr(t, err, object.ErrFull)
+		return id
+	}
+	id := stranded("a")
+	brought(t, connect(t, s, "x"), "a", want)
+	mustAgree(t, s, true)
+	release(t, c, id)
+	if err := c.Delete(id, ""); err != nil {
+		t.Fatal(err)
+	}
+	stranded("b")
+	s.Leave()
+	next := handOver(t, s, opts)
+	mustAgree(t, next, true)
+	brought(t, connect(t, next, "x"), "b", want)
+	mustAgree(t, next, true)
+}

@@ -1,7 +1,10 @@
 package store
 
 import (
+	"errors"
 	"fmt"
+
+	"golang.org/x/sys/unix"
 
 	"tendril/store/object"
 )
@@ -37,4 +40,30 @@ type Place struct {
 	Kind   object.Kind   // of the memory; OpenCL: FD is its twin
 	Bytes  uint64        // of the whole allocation or segment
 	Offset uint64
+}
+
+// hostStep is how much CopyHost copies at once.
+const hostStep = 1 << 20
+
+// CopyHost copies between two places whose descriptors are host memory's, a twin's among them, without any driver.
+// Errors: ErrTimeout (who asks is gone), ErrInternal.
+func CopyHost(who Asker, to, from Place, bytes uint64) error {
+	part := make([]byte, min(bytes, hostStep))
+	for done := uint64(0); done < bytes; {
+		if who.Gone() {
+			return fmt.Errorf("%w: the client that asked for a copy is gone", object.ErrTimeout)
+		}
+		n, err := unix.Pread(from.FD, part[:min(bytes-done, hostStep)], int64(from.Offset+done))
+		if err == nil && n > 0 {
+			n, err = unix.Pwrite(to.FD, part[:n], int64(to.Offset+done))
+		}
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil || n == 0:
+			return fmt.Errorf("%w: a copy in host memory, %d bytes at byte %d: %w", object.ErrInternal, n, from.Offset+done, err)
+		default:
+			done += uint64(n)
+		}
+	}
+	return nil
 }

@@ -17,8 +17,8 @@ var ErrAway = fmt.Errorf("%w: the object is not in memory", object.ErrBusy)
 
 // BringBack brings an object that a Get answered ErrAway for into memory, by name where id is zero, or waits for
 // somebody who does. It waits for nothing else: nil is for the caller to Get again, and the object may be gone by then.
-// One of a GPU is in that GPU's memory then. Errors: ErrTimeout (ctx), ErrFull, ErrQuota, ErrStorage; ErrUnsupported,
-// ErrNoDevice (of the GPU).
+// One of a GPU is in that GPU's memory then; where that fails it is in host memory, for GetAway.
+// Errors: ErrTimeout (ctx), ErrFull, ErrQuota, ErrStorage; ErrUnsupported, ErrNoDevice (of the GPU).
 func (c *Conn) BringBack(ctx context.Context, id object.ID, name string) error {
 	s := c.s
 	s.mu.Lock()

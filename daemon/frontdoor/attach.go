@@ -77,7 +77,7 @@ func (c *connection) attach(m wire.AttachRequest) (wire.AttachReply, error) {
 // attachDevice shows a worker an object in the memory of a GPU, also an unsealed one of the tenant's; why says that it
 // is in no host memory. The number in the answer has clwire.AttachedDevice set, but where it is a copy's.
 func (c *connection) attachDevice(m wire.AttachRequest, why error) (wire.AttachReply, error) {
-	h, err := c.bringDevice(m.ID, m.Name, c.store.LendDevice)
+	h, err := c.bringDevice(m.ID, m.Name, c.store.LendDevice, nil)
 	switch {
 	case errors.Is(err, object.ErrUnsupported), errors.Is(err, object.ErrNotFound): // nor in a GPU's, under that name
 		return wire.AttachReply{}, why

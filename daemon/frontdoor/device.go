@@ -48,9 +48,9 @@ func (c *connection) createDevice(f *ipc.Frame, m wire.CreateDeviceRequest) erro
 }
 
 // replyDevice answers with memory of a device. A client on another machine gets no descriptor, and nobody one of what
-// an OpenCL driver has: with that no memory is to be mapped. mu is held.
+// an OpenCL driver has: with that no memory is to be mapped, nor of one whose GPU is gone. mu is held.
 func (c *connection) replyDevice(f *ipc.Frame, h store.DeviceHandle) {
-	if c.peer.Remote != "" || h.Kind == object.OpenCL {
+	if h.FD >= 0 && (c.peer.Remote != "" || h.Kind == object.OpenCL) {
 		unix.Close(h.FD)
 		h.FD = -1
 	}
@@ -67,7 +67,7 @@ func (c *connection) getDevice(f *ipc.Frame, m wire.NameMessage) error {
 	if errors.Is(err, store.ErrAway) {
 		header := ipc.Frame{Header: f.Header}
 		return c.later(store.WaitBytes+uint64(len(m.Name)), func() {
-			h, err := c.bringDevice(m.ID, m.Name, c.store.GetDevice)
+			h, err := c.bringDevice(m.ID, m.Name, c.store.GetDevice, c.store.GetAway)
 			if errors.Is(err, store.ErrDevicesEnded) {
 				return
 			}
@@ -88,16 +88,53 @@ func (c *connection) getDevice(f *ipc.Frame, m wire.NameMessage) error {
 	return nil
 }
 
-// bringDevice gets an object in the memory of a GPU, as often as it has to be brought back before.
+// bringDevice gets an object in the memory of a GPU, as often as it has to be brought back before. away, if it is not
+// nil, gets one that cannot come back, since its GPU is gone.
 func (c *connection) bringDevice(id object.ID, name string,
-	get func(object.ID, string) (store.DeviceHandle, error)) (store.DeviceHandle, error) {
+	get, away func(object.ID, string) (store.DeviceHandle, error)) (store.DeviceHandle, error) {
 	for {
 		h, err := get(id, name)
 		if !errors.Is(err, store.ErrAway) {
 			return h, err
 		}
-		if err := c.store.BringBack(c.ctx, id, name); err != nil {
+		switch err := c.store.BringBack(c.ctx, id, name); {
+		case err == nil:
+		case away == nil || !isGone(err):
 			return h, err
+		default:
+			h, none := away(id, name)
+			if none == nil {
+				return h, nil
+			}
+			if !errors.Is(none, store.ErrAway) {
+				return h, err
+			}
+		}
+	}
+}
+
+// isGone says whether an object cannot be brought back to its GPU because that is gone, or its driver.
+func isGone(err error) bool {
+	return (errors.Is(err, object.ErrNoDevice) || errors.Is(err, object.ErrUnsupported)) &&
+		!errors.Is(err, store.ErrDevicesEnded)
+}
+
+// copyBack copies what an object is asked for, which is brought back before, or read where it is if its GPU is gone.
+func (c *connection) copyBack(m wire.CopyRequest) error {
+	for {
+		err := c.store.Copy(m.To, m.ToOffset, m.From, m.FromName, m.FromOffset, m.Bytes)
+		if !errors.Is(err, store.ErrAway) {
+			return err
+		}
+		err = c.store.BringBack(c.ctx, m.From, m.FromName)
+		if isGone(err) {
+			err = c.store.CopyAway(m.To, m.ToOffset, m.From, m.FromName, m.FromOffset, m.Bytes)
+			if err == nil {
+				return nil
+			}
+		}
+		if err != nil && !errors.Is(err, store.ErrAway) {
+			return err
 		}
 	}
 }
@@ -110,12 +147,7 @@ func (c *connection) sealDevice(m wire.SealDeviceRequest) error {
 func (c *connection) copyObject(f *ipc.Frame, m wire.CopyRequest) error {
 	header := ipc.Frame{Header: f.Header}
 	return c.later(store.WaitBytes, func() {
-		err := c.store.Copy(m.To, m.ToOffset, m.From, m.FromName, m.FromOffset, m.Bytes)
-		for errors.Is(err, store.ErrAway) {
-			if err = c.store.BringBack(c.ctx, m.From, m.FromName); err == nil {
-				err = c.store.Copy(m.To, m.ToOffset, m.From, m.FromName, m.FromOffset, m.Bytes)
-			}
-		}
+		err := c.copyBack(m)
 		if errors.Is(err, store.ErrDevicesEnded) {
 			return
 		}

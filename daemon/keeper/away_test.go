@@ -73,6 +73,123 @@ func text(n int) []byte {
 	return bytes.Repeat([]byte(fmt.Sprintf("%07d", n)), awayBytes/7+1)[:awayBytes]
 }
 
+// An object that is away, in host memory or on disk, and whose device is gone, or its driver, is read where it is: by
+// copies alone. One that comes back is in its device's memory again.
+func TestAwayFromADeviceThatIsGone(t *testing.T) {
+	want := pattern(awayBytes)
+	for name, x := range map[string]struct {
+		device object.Device
+		breaks func(*testing.T, *null)
+	}{
+		"a GPU": {device(1), func(t *testing.T, n *null) { t.Setenv("FAKE_CUDA_DEVICES", "1") }},
+		"a GPU's driver that crashes": {device(1), func(t *testing.T, n *null) {
+			t.Setenv("FAKE_CUDA_DIE", "3")
+		}},
+		"an OpenCL device": {clDevice(1), func(t *testing.T, _ *null) { t.Setenv("NULLCL_DEVICES", "0") }},
+		"its platform":     {clDevice(1), func(_ *testing.T, n *null) { n.places.Store(&[]OpenCL{}); clear(n.found) }},
+		"its driver that crashes": {clDevice(1), func(t *testing.T, _ *null) {
+			t.Setenv("NULLCL_DIE", "3")
+		}},
+	} {
+		for _, onDisk := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, on disk %v", name, onDisk), func(t *testing.T) {
+				n := newNull(t)
+				n.cuda = newKeeper(t, Options{Driver: fakecuda.Build(t), PinBytes: 8 << 20})
+				s, err := store.New(store.Options{Devices: n, DeviceKind: n.Kind, SpillDir: t.TempDir(),
+					CapacityBytes: 8 << 20, SegmentBytes: 1 << 20, TenantDeviceBytes: 64 << 20})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer s.Close()
+				g := &fullGPU{t, s, nil, n.cuda}
+				if g.c, err = s.Connect(store.Owner{Tenant: "x", PID: 1}); err != nil {
+					t.Fatal(err)
+				}
+				defer g.c.Close()
+				g.leaves(x.device, want, onDisk)
+				if k := n.cuda.Status(); k != nil && k.PID != 0 {
+					if err := unix.Kill(k.PID, unix.SIGKILL); err != nil {
+						t.Fatal(err)
+					}
+				}
+				n.kill(t)
+				x.breaks(t, n)
+				if err := g.c.BringBack(context.Background(), object.ID{}, "a"); err == nil {
+					t.Fatal("it came back")
+				}
+				h, err := g.c.GetAway(object.ID{}, "a")
+				if err != nil || h.FD >= 0 || h.Bytes != 0 || h.Size != awayBytes || h.Device != x.device {
+					t.Fatalf("%+v, %v", h, err)
+				}
+				g.reads(want, func(to object.ID) error { return g.c.Copy(to, 0, h.ID, "", 0, awayBytes) })
+				if err := g.c.Release(h.ID); err != nil {
+					t.Error(err)
+				}
+				g.reads(want, func(to object.ID) error { return g.c.CopyAway(to, 0, object.ID{}, "a", 0, awayBytes) })
+				if err := g.c.Delete(object.ID{}, "a"); err != nil {
+					t.Error(err)
+				}
+				if st := s.Status(); len(st.Devices) != 0 {
+					t.Errorf("left: %+v", st.Devices)
+				}
+			})
+		}
+	}
+}
+
+// leaves makes object a on a device, and has it leave that.
+func (g *fullGPU) leaves(device object.Device, what []byte, onDisk bool) {
+	g.t.Helper()
+	host, err := g.c.Create(store.Spec{SizeBytes: uint64(len(what)), Own: true})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	h, err := g.c.CreateDevice(store.Spec{SizeBytes: uint64(len(what)), Name: "a", Class: object.Named}, device)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	_, err = unix.Pwrite(host.FD, what, int64(host.Ref.Offset))
+	if err := errors.Join(err, g.c.Seal(host.ID, false), g.c.Copy(h.ID, 0, host.ID, "", 0, uint64(len(what))),
+		g.c.Seal(h.ID, false), unix.Close(h.FD), unix.Close(host.FD),
+		g.c.Release(h.ID), g.c.Release(host.ID)); err != nil {
+		g.t.Fatal(err)
+	}
+	if left := g.s.LeaveOnDevice("x", device, 0); left != 0 {
+		g.t.Fatalf("%d bytes stay", left)
+	}
+	if onDisk { // it goes there for a large one, whose memory it may yet be that the keeper has mapped
+		big, err := g.c.Create(store.Spec{SizeBytes: 7 << 20, Own: true})
+		if err == nil {
+			err = errors.Join(unix.Close(big.FD), g.c.Abort(big.ID))
+		}
+		if err != nil && !errors.Is(err, object.ErrFull) {
+			g.t.Fatal(err)
+		}
+	}
+	if is := g.s.Status().SpilledObjects == 1; is != onDisk {
+		g.t.Fatalf("on disk: %v", is)
+	}
+}
+
+// reads has an object copied into one in host memory, and compares it.
+func (g *fullGPU) reads(want []byte, copies func(to object.ID) error) {
+	g.t.Helper()
+	back, err := g.c.Create(store.Spec{SizeBytes: uint64(len(want)), Own: true})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	defer unix.Close(back.FD)
+	got := make([]byte, len(want))
+	if err := copies(back.ID); err != nil {
+		g.t.Error(err)
+	} else if _, err := unix.Pread(back.FD, got, int64(back.Ref.Offset)); err != nil || !bytes.Equal(got, want) {
+		g.t.Errorf("other bytes, %v", err)
+	}
+	if err := g.c.Abort(back.ID); err != nil {
+		g.t.Error(err)
+	}
+}
+
 // run puts and gets six objects, each again where it fails, and says how often that was.
 func (g *fullGPU) run() (failed int) {
 	for round := range 2 {

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"tendril/store"
 	"tendril/store/object"
 )
@@ -273,7 +271,7 @@ func (d *Devices) Copy(who store.Asker, to, from store.Place, bytes uint64) erro
 		return writes.Copy(who, to, twin, bytes)
 	}
 	d.opts.Log.WithError(err).Warn("memory of an OpenCL device is read from its twin in host memory")
-	return copyTwin(who, to, from, bytes)
+	return store.CopyHost(who, to, from, bytes)
 }
 
 // acrossTwin copies from a GPU of CUDA's to an OpenCL device: to its twin, and from there.
@@ -290,31 +288,6 @@ func (d *Devices) acrossTwin(who store.Asker, reads, writes *Keeper, to, from st
 // isDrivers says whether an error is of a device or its driver, and not of who asks or of this daemon's end.
 func isDrivers(err error) bool {
 	return !errors.Is(err, store.ErrDevicesEnded) && !errors.Is(err, object.ErrTimeout)
-}
-
-// twinStep is how much of a twin is copied at once.
-const twinStep = 1 << 20
-
-// copyTwin copies from a twin to host memory, without any driver.
-func copyTwin(who store.Asker, to, from store.Place, bytes uint64) error {
-	part := make([]byte, min(bytes, twinStep))
-	for done := uint64(0); done < bytes; {
-		if who.Gone() {
-			return fmt.Errorf("%w: the client that asked for a copy is gone", object.ErrTimeout)
-		}
-		n, err := unix.Pread(from.FD, part[:min(bytes-done, twinStep)], int64(from.Offset+done))
-		if err == nil && n > 0 {
-			n, err = unix.Pwrite(to.FD, part[:n], int64(to.Offset+done))
-		}
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case err != nil || n == 0:
-			return fmt.Errorf("%w: the twin in host memory, %d bytes at byte %d: %w", object.ErrInternal, n, from.Offset+done, err)
-		default:
-			done += uint64(n)
-		}
-	}
-	return nil
 }
 
 // of is a place's keeper; nil: it is in host memory, or it is a twin, and gone says why its device has no keeper.
