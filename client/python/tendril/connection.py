@@ -46,10 +46,11 @@ _CONTROL = socket.CMSG_SPACE(4 * 16)
 
 # An interrupt (Ctrl-C) is raised between two steps of the interpreter, also between a call into C and what is done with
 # its value. What was sent, or received, must not be forgotten then. So a chain of iterators, which is one step, runs
-# these calls and notes their values: see _push and _receive.
+# these calls and notes their values: see _push and _receive. Nor must a lock stay taken: "with" takes a lock, and gives
+# it back, in one step each, but a Condition has functions of Python for that.
 _RECEIVE = (1 << 16,), (_CONTROL,), (_CLOEXEC,)
 _SEND, _SEND_NOW = (_NOSIGNAL,), (_NOSIGNAL | _DONTWAIT,)
-_FIRST = (0,)
+_FIRST, _NOW = (0,), (False,)  # arguments of pop, and of acquire
 _run: Callable[[Any], None] = collections.deque(maxlen=0).extend
 
 _HEADER_BYTES, _pack_header, _unpack_header = wire.HEADER.size, wire.HEADER.pack, wire.HEADER.unpack_from
@@ -259,7 +260,7 @@ class Connection:
         self._fail(Disconnected("the connection belongs to the parent process"), hang_up=False)
 
     def _fail(self, error: TendrilError, hang_up: bool = True) -> None:
-        with self._turn:
+        with self._turn_lock:
             if self._dead is not None:
                 return
             self._dead, self.alive = error, False
@@ -328,7 +329,7 @@ class Connection:
                 meanwhile()
             self._await(p, deadline)
         except BaseException:
-            with self._turn:
+            with self._turn_lock:
                 # The reply is still read and decoded. Nobody takes its value, so its lease ends.
                 p.done = True
                 if unsent and self._pending.pop(number, None) is not None and p.pushes is not None:
@@ -347,7 +348,7 @@ class Connection:
     def call_many(self, kind: int, payloads: List[bytes], decode: Decode) -> List[Any]:
         """Sends requests in one write. Returns for each what decode makes of its reply, or the reply's error."""
         calls, raw = [Pending(kind, decode) for _ in payloads], b""
-        with self._turn:
+        with self._turn_lock:
             self._check()
             for p, payload in zip(calls, payloads):
                 raw += wire.frame(kind, self._next, payload)
@@ -358,7 +359,7 @@ class Connection:
             for p in calls:
                 self._await(p, None)
         except BaseException:
-            with self._turn:
+            with self._turn_lock:
                 for p in calls:
                     p.done = True
             raise
@@ -424,7 +425,7 @@ class Connection:
         """Sends a request whose reply goes on until the connection ends. pump calls each with its frames."""
         p = Pending(kind, wire.nothing)
         p.each = each
-        with self._turn:
+        with self._turn_lock:
             self._check()
             number, self._next = self._next, self._next + 1
             self._pending[number] = p
@@ -494,17 +495,17 @@ class Connection:
 
     def _await(self, p: Pending, deadline: Optional[float]) -> None:
         while True:
-            with self._turn_lock:
-                while not p.done and self._reading is not None:
-                    self._waiting += 1
-                    try:
-                        self._turn.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
-                    finally:
-                        self._waiting -= 1
-                if p.done:
-                    return
-                self._reading = p
             try:
+                with self._turn_lock:
+                    while not p.done and self._reading is not None:
+                        self._waiting += 1
+                        try:
+                            self._turn.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+                        finally:
+                            self._waiting -= 1
+                    if p.done:
+                        return
+                    self._reading = p
                 self._read_until(p, deadline)
             finally:
                 if self._reading is p:  # else the reply came, and _read_until ended the reading with it
@@ -728,7 +729,7 @@ class Connection:
         with self._sending:
             while not self._take_ended():
                 time.sleep(0)
-            with self._turn:
+            with self._turn_lock:
                 segment = self._segments.get(number)
                 if segment is None or segment.leases or not segment.writable:
                     raise Invalid("views of the object are still in use, or it has no segment of its own")
@@ -741,18 +742,18 @@ class Connection:
         """An object's bytes after its seal, read-only. It keeps lease, through which the object was filled."""
         if len(lease) == 0:
             return lease
-        with self._turn:
+        with self._turn_lock:
             self._check()
             return self._segments[ref.segment].read().other_face(ref.offset, lease)
 
     def shut(self, hold: Hold, tight: bool) -> None:
         """Ends the filling of hold's object. With tight, writes to its pages fault from now on."""
-        with self._turn:
+        with self._turn_lock:
             self._leave(hold, tight)
 
     def reopen(self, hold: Hold, ref: wire.Ref, size: int) -> None:
         """Makes the object's pages writable again, after a seal that was refused."""
-        with self._turn:
+        with self._turn_lock:
             segment = self._segments.get(ref.segment)
             if self._dead is None and segment is not None and size and hold.filling is None:
                 segment.enter(ref.offset, size)
@@ -773,7 +774,7 @@ class Connection:
         The kernel refuses F_SEAL_WRITE while there is a writable mapping, and counts some read-only ones as such. If
         the seal fails, the segment is mapped as before.
         """
-        with self._turn:
+        with self._turn_lock:
             self._check()
             segment = self._segments[ref.segment]
             mapping, fd = segment.filled(), os.dup(segment.fd)
@@ -783,7 +784,7 @@ class Connection:
             seal()
             sealed = True
         finally:
-            with self._turn:
+            with self._turn_lock:
                 try:
                     mapping.map_again(fd, not sealed)
                 except Full:
@@ -817,7 +818,7 @@ class Connection:
 
     def claim(self, before: "Connection") -> None:
         """Claims the references of the lost connection before this one. An object that the daemon lacks is gone."""
-        with before._turn:
+        with before._turn_lock:
             holds = [h for h in before._holds if h.ends_with == wire.RELEASE] + before._unreleased
             before._unreleased = []
         for at in range(0, len(holds), wire.MAX_CLAIMS):
@@ -827,7 +828,7 @@ class Connection:
             verdicts = self.call(wire.RECLAIM, body, _decode_verdicts)
             if len(verdicts) != len(some):
                 raise Protocol("the daemon answered %d of %d claims" % (len(verdicts), len(some)))
-            with before._turn:
+            with before._turn_lock:
                 for hold, verdict in zip(some, verdicts):
                     if not verdict:
                         hold.gone = True
@@ -871,28 +872,36 @@ class Connection:
         if self.pid != os.getpid():
             return
         while self._ended and self._dead is None:
-            if not self._sending.acquire(False):
-                return
+            taken: List[bool] = []
             try:
-                if not self._take_ended():
+                _run(map(taken.append, map(self._sending.acquire, _NOW)))
+                if not taken[0] or not self._take_ended():
                     return
                 self._push(_SEND_NOW)
             finally:
-                self._sending.release()
-        if self._ended and self._turn.acquire(False):
+                if True in taken:
+                    self._sending.release()
+        if self._ended:
+            taken = []
             try:
-                self._settle()
+                _run(map(taken.append, map(self._turn_lock.acquire, _NOW)))
+                if taken[0]:
+                    self._settle()
             finally:
-                self._turn.release()
-            self._say_lost()
+                if True in taken:
+                    self._turn_lock.release()
+            if taken[0]:
+                self._say_lost()
 
     def _take_ended(self) -> bool:
         """Called under _sending: appends the releases of ended leases to _out. False: _turn is taken."""
         if not self._ended:
             return True
-        if not self._turn.acquire(False):
-            return False
+        taken: List[bool] = []
         try:
+            _run(map(taken.append, map(self._turn_lock.acquire, _NOW)))
+            if not taken[0]:
+                return False
             for hold in self._settle():
                 if hold.ends_with == wire.RELEASE:
                     self._unconfirmed.append((self._next, hold))
@@ -903,7 +912,8 @@ class Connection:
                 self._kept_little = self._last_end
                 self._keep_little()
         finally:
-            self._turn.release()
+            if True in taken:
+                self._turn_lock.release()
         return True
 
     def has_idle(self) -> bool:
@@ -951,7 +961,7 @@ class Connection:
             return False
         with self._sending:
             self._take_ended()
-            with self._turn:
+            with self._turn_lock:
                 long_ago = time.monotonic() - _KEEP_SECONDS
                 if not self._pending and self._dead is None:
                     idle = [s for s in self._segments.values() if s.leases == 0 and not s.writable]
@@ -1017,7 +1027,7 @@ class Connection:
         numbers = self.call(wire.SWEEP, b"", _decode_sweep)
         with self._sending:
             self._take_ended()
-            with self._turn:
+            with self._turn_lock:
                 if self._pending:
                     return
                 for number in numbers:

@@ -324,6 +324,49 @@ class Late(WithDaemon):
             self.late.streams()
             until(lambda: not any(o.id == key.hex() for o in self.store.objects()), "the frame's end")
 
+    def test_an_interrupt_leaves_no_lock_taken(self):
+        """Whichever call into C it comes behind, in a pop or a release."""
+        # What is raised in the end of a lease is shown, and lost.
+        self.addCleanup(setattr, sys, "unraisablehook", sys.unraisablehook)
+        sys.unraisablehook = lambda _: None
+        writer = self.store.writer("l-locks", frames=1000)
+        self.addCleanup(writer.close)
+        interrupts, taken = 0, []
+        while True:
+            writer.push(b"frame")
+            store = tendril.connect(self.daemon.socket, reconnect=False)
+            reader = store.reader("l-locks", existing=True)
+            live, calls = reader._live, 0
+
+            def behind(frame, event, function):
+                nonlocal calls
+                if event == "c_return" and frame.f_code.co_filename.endswith(("connection.py", "threading.py")):
+                    calls += 1
+                    if calls > interrupts:
+                        sys.setprofile(None)
+                        at.append("%s:%d, %s" % (frame.f_code.co_name, frame.f_lineno, function.__name__))
+                        raise KeyboardInterrupt
+
+            at = []
+            try:
+                sys.setprofile(behind)
+                reader.pop().release()
+                sys.setprofile(None)
+            except KeyboardInterrupt:
+                pass
+            finally:
+                sys.setprofile(None)
+            if not at:
+                break
+            interrupts += 1
+            if live._sending.locked() or live._turn_lock.locked() or live._reading is not None:
+                taken.append(at[0])  # it cannot be closed
+            else:
+                store.close()
+        store.close()
+        self.assertGreater(interrupts, 10)
+        self.assertEqual(taken, [])
+
     def test_abort_of_an_interrupted_push_that_happened(self):
         """A reader of the same connection keeps what it popped."""
         writer, reader = self.late.writer("l-push"), self.late.reader("l-push")
