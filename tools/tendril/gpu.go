@@ -30,7 +30,10 @@ func onGPU(gpu object.Device) func(context.Context, *client.Conn, content, clien
 		if err := conn.CopyObject(ctx, buf.ID(), 0, host, "", 0, what.size); err != nil {
 			return id, nil, errors.Join(err, buf.Abort(ctx))
 		}
-		obj, err := buf.Seal(ctx)
+		var obj *client.DeviceObject
+		if err = ctx.Err(); err == nil {
+			obj, err = buf.Seal(context.WithoutCancel(ctx)) // as storeHere
+		}
 		if err != nil {
 			return id, nil, errors.Join(err, buf.Abort(ctx))
 		}

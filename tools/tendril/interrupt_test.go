@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"tendril/ipc"
 	"tendril/ipc/wire"
@@ -200,5 +202,33 @@ func TestInterruptedWatch(t *testing.T) {
 	}
 	if code, out := w.wait(); code != 130 || strings.Contains(out, "context") {
 		t.Errorf("%d\n%s", code, out)
+	}
+}
+
+// TestInterruptedPut: an object that is there although its put was interrupted was not undone: whoever reads the exit
+// code takes it for gone, and its name is taken. So a signal that comes when the object is whole comes too late.
+func TestInterruptedPut(t *testing.T) {
+	n := startNode(t)
+	if err := os.WriteFile(filepath.Join(n.dir, "file"), make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	n.want(exitOK, nil, "put", "file", "--name", "whole", "--persist")
+	whole := time.Since(began)
+	codes := map[string]int{}
+	for i := range 60 {
+		name := fmt.Sprint("x", i)
+		put := n.begin("put", "file", "--name", name, "--persist")
+		time.Sleep(whole * time.Duration(40+i) / 100) // Pause: the signal comes at any moment
+		put.Process.Signal(syscall.SIGINT)
+		put.Wait()
+		codes[name] = put.ProcessState.ExitCode()
+	}
+	n.run("", "put", "file", "--name", "last") // what is sent before is done
+	list := n.want(exitOK, nil, "ls", "--json")
+	for name, code := range codes {
+		if is := strings.Contains(list, `"`+name+`"`); is != (code == exitOK) {
+			t.Errorf("%s: exit code %d; it is there: %v", name, code, is)
+		}
 	}
 }

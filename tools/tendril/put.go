@@ -119,7 +119,7 @@ func (c *cli) put(ctx context.Context, file, name, device string, replace, publi
 			return err
 		}
 	}
-	info, err := conn.Stat(ctx, id)
+	info, err := conn.Stat(context.WithoutCancel(ctx), id)
 	if err != nil {
 		return err
 	}
@@ -240,7 +240,10 @@ func storeHere(ctx context.Context, conn *client.Conn, what content, opts client
 	if err := what.fill(buf.Bytes()); err != nil {
 		return id, nil, errors.Join(err, buf.Abort(ctx))
 	}
-	obj, err := buf.Seal(ctx)
+	var obj *client.Object
+	if err = ctx.Err(); err == nil {
+		obj, err = buf.Seal(context.WithoutCancel(ctx)) // who is interrupted from here on has put it
+	}
 	if err != nil {
 		return id, nil, errors.Join(err, buf.Abort(ctx))
 	}
@@ -255,8 +258,8 @@ func storeThere(ctx context.Context, conn *client.Conn, what content, opts clien
 		return id, nil, err
 	}
 	err = what.send(up)
-	if err == nil {
-		err = up.Seal(ctx)
+	if err = errors.Join(err, ctx.Err()); err == nil {
+		err = up.Seal(context.WithoutCancel(ctx)) // as storeHere
 	}
 	if err != nil {
 		_ = up.Abort(ctx) // the first error is the one to tell; the connection's end does the same
