@@ -95,7 +95,7 @@ func (c *Conn) findOpenCL(ctx context.Context, place string) (object.Device, err
 			count++
 		}
 	}
-	return object.Device{}, fmt.Errorf("%w: \"opencl:%.40s\": this node has %d OpenCL devices, the first is opencl:0",
+	return object.Device{}, fmt.Errorf("%w: \"opencl:%.40s\": OpenCL devices of this node: %d, the first is opencl:0",
 		object.ErrInvalid, place, count)
 }
 
@@ -148,7 +148,7 @@ type DeviceBuffer struct {
 func (c *Conn) CreateDevice(ctx context.Context, device object.Device, size uint64,
 	o CreateOptions) (*DeviceBuffer, error) {
 	if o.Own || o.Checksum || o.Shared || o.Strict {
-		return nil, fmt.Errorf("%w: Own, Checksum, Shared or Strict in the memory of a GPU", object.ErrUnsupported)
+		return nil, fmt.Errorf("%w: Own, Checksum, Shared or Strict in the memory of a device", object.ErrUnsupported)
 	}
 	b := &DeviceBuffer{c: c, size: size, class: o.class(), meta: o.Meta, named: o.Name != ""}
 	k, m, err := c.askDevice(ctx, wire.CreateDevice, &wire.CreateDeviceRequest{SizeBytes: size, Device: device,

@@ -263,7 +263,7 @@ func (d *Daemon) fetch(ctx context.Context, x *bringing) (*store.Conn, error) {
 	x.bytes, x.name = o.SizeBytes, o.Name
 	d.bringing.mu.Unlock()
 	if object.Kind(o.Kind) != object.Host {
-		return nil, fmt.Errorf("%w: %q lies in the memory of a GPU of another node, and only objects in host memory are brought from there: copy it to host memory there, and publish that",
+		return nil, fmt.Errorf("%w: %q lies in the memory of a device of another node, and only objects in host memory are brought from there: copy it to host memory there, and publish that",
 			object.ErrUnsupported, o.Name)
 	}
 	over, err := d.bringing.turn(ctx, o.Tenant)

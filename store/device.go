@@ -160,14 +160,14 @@ func (c *Conn) SealDevice(id object.ID, meta []byte) error {
 func (s *Store) checkDeviceSpec(spec Spec, device object.Device) error {
 	switch {
 	case s.opts.Devices == nil:
-		return fmt.Errorf("%w: this store has no GPU memory", object.ErrUnsupported)
+		return fmt.Errorf("%w: this store has no device memory", object.ErrUnsupported)
 	case spec.SizeBytes == 0 || device.IsZero():
-		return fmt.Errorf("%w: an object of %d bytes in the memory of GPU %s", object.ErrInvalid, spec.SizeBytes, device)
+		return fmt.Errorf("%w: an object of %d bytes in the memory of device %s", object.ErrInvalid, spec.SizeBytes, device)
 	case spec.Class == object.Persisted:
-		return fmt.Errorf("%w: class persisted in the memory of a GPU: copy it into host memory for that",
+		return fmt.Errorf("%w: class persisted in the memory of a device: copy it into host memory for that",
 			object.ErrUnsupported)
 	case spec.Own || spec.Shared || spec.Checksum:
-		return fmt.Errorf("%w: a segment, fillers or checksums for an object in the memory of a GPU", object.ErrUnsupported)
+		return fmt.Errorf("%w: a segment, fillers or checksums for an object in the memory of a device", object.ErrUnsupported)
 	}
 	if err := s.opts.Devices.Available(); err != nil {
 		return err
@@ -317,7 +317,7 @@ func (s *Store) makeDevice(c *Conn, device object.Device, bytes uint64) (fd int,
 func (s *Store) chargeDevice(t *tenant, device object.Device, bytes uint64) error {
 	has, limit := t.devices[device].bytes, s.mostOnDevice(t)
 	if limit > 0 && (bytes > limit || has > limit-bytes) {
-		return fmt.Errorf("%w: %s has %d of %d bytes of GPU %s in objects and needs %d more: delete objects, or raise --quota-device",
+		return fmt.Errorf("%w: %s has %d of %d bytes of device %s in objects and needs %d more: delete objects, or raise --quota-device",
 			object.ErrQuota, t.name, has, limit, device, bytes)
 	}
 	if t.devices == nil {
@@ -426,6 +426,10 @@ func (e *entry) hostBytes() uint64 {
 func (e *entry) inHostMemory(what string) error {
 	if e.gpu == nil {
 		return nil
+	}
+	if e.gpu.kind == object.OpenCL {
+		return fmt.Errorf("%w: %s: object %s is in the memory of OpenCL device %s: copy it into host memory first",
+			object.ErrUnsupported, what, e.id, e.gpu.device)
 	}
 	return fmt.Errorf("%w: %s: object %s is in the memory of GPU %s: get it as memory of that GPU, or copy it into host memory first",
 		object.ErrUnsupported, what, e.id, e.gpu.device)

@@ -74,7 +74,7 @@ func (s *Store) grant(e *entry, who string, revoke bool) error {
 	case !revoke && len(e.grants) >= maxGrants:
 		return e.hasGrants()
 	}
-	if err := e.inHostMemory("share, for who can read the memory of a GPU can write it"); err != nil && !revoke {
+	if err := e.inHostMemory("share, for who can read the memory of a device can write it"); err != nil && !revoke {
 		return err
 	}
 	if revoke {

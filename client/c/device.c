@@ -189,7 +189,7 @@ int tendril_create_device(tendril *t, const tendril_device *d, uint64_t size, co
 	no_buffer(b);
 	int status = check_mine(t);
 	if (status == TENDRIL_OK && (o->own || o->strict || o->shared || o->checksum))
-		status = tdl_fail(TENDRIL_UNSUPPORTED, "own, strict, shared or checksum for an object in the memory of a GPU");
+		status = tdl_fail(TENDRIL_UNSUPPORTED, "own, strict, shared or checksum for an object in the memory of a device");
 	if (status != TENDRIL_OK)
 		return status;
 	give_up_spare(t);

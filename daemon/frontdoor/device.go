@@ -161,7 +161,7 @@ func (c *connection) gpus(f *ipc.Frame, _ none) error {
 	header := ipc.Frame{Header: f.Header}
 	return c.later(store.WaitBytes, func() {
 		var b []byte
-		err := fmt.Errorf("%w: this daemon provides no GPU memory", object.ErrUnsupported)
+		err := fmt.Errorf("%w: this daemon provides no device memory", object.ErrUnsupported)
 		if ask := c.srv.opts.GPUs; ask != nil {
 			var list any
 			if list, err = ask(); err == nil {

@@ -141,7 +141,7 @@ func (k *Keeper) Available() error {
 	case k.opts.OpenCL != nil:
 		return nil
 	case k.opts.Driver == None:
-		return fmt.Errorf("%w: this daemon provides no GPU memory (--cuda-driver none)", object.ErrUnsupported)
+		return fmt.Errorf("%w: this daemon provides no device memory (--cuda-driver none)", object.ErrUnsupported)
 	case k.opts.Driver == "" && len(k.nodes()) == 0:
 		return fmt.Errorf("%w: this node has no NVIDIA GPU: there is no /dev/nvidiactl (another driver is named with --cuda-driver)",
 			object.ErrUnsupported)
@@ -200,7 +200,7 @@ func (k *Keeper) Close() {
 func (k *Keeper) end(p *process) (fate string) {
 	fate, ended := p.end(k.opts.EndTime)
 	if !ended {
-		k.opts.Log.WithField("pid", p.pid).Error("the keeper of GPU memory: " + fate)
+		k.opts.Log.WithField("pid", p.pid).Error("the keeper of device memory: " + fate)
 		k.mu.Lock()
 		k.stuck = p
 		k.mu.Unlock()
@@ -500,7 +500,7 @@ func (k *Keeper) askTimed(who store.Asker, took *time.Duration, m *clwire.Keeper
 	defer k.endTurn()
 	for range 2 {
 		if who.Gone() {
-			return nil, -1, fmt.Errorf("%w: the client that asked for GPU memory is gone", object.ErrTimeout)
+			return nil, -1, fmt.Errorf("%w: the client that asked for device memory is gone", object.ErrTimeout)
 		}
 		var p *process
 		if p, err = k.running(); err != nil {
@@ -569,7 +569,7 @@ func (k *Keeper) running() (*process, error) {
 	}
 	k.process = p
 	k.starts++
-	k.opts.Log.WithField("pid", p.pid).Info("the keeper of GPU memory has started")
+	k.opts.Log.WithField("pid", p.pid).Info("the keeper of device memory has started")
 	return p, nil
 }
 
@@ -658,7 +658,7 @@ func (k *Keeper) rest() {
 	k.mu.Unlock()
 	if p != nil {
 		k.end(p)
-		k.opts.Log.WithField("pid", p.pid).Info("the keeper of GPU memory rests")
+		k.opts.Log.WithField("pid", p.pid).Info("the keeper of device memory rests")
 	}
 }
 
@@ -688,8 +688,8 @@ func (k *Keeper) lost(p *process, why error) error {
 	if slow && k.stuck != p {
 		fate = fmt.Sprintf("it did not answer within %v, and was ended", k.opts.RequestTime)
 	}
-	k.opts.Log.WithField("pid", p.pid).Warn("the keeper of GPU memory is gone: " + fate)
-	return fmt.Errorf("%w: the keeper of GPU memory is gone: %s (%w)", object.ErrNoDevice, fate, why)
+	k.opts.Log.WithField("pid", p.pid).Warn("the keeper of device memory is gone: " + fate)
+	return fmt.Errorf("%w: the keeper of device memory is gone: %s (%w)", object.ErrNoDevice, fate, why)
 }
 
 // failed notes a request that two keepers failed at: the next one waits.

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Device names a GPU whose memory objects may lie in: its UUID, which drivers and other programs agree on. The zero
+// Device names a device whose memory objects may lie in: its UUID, which drivers and other programs agree on. The zero
 // Device is none.
 type Device [16]byte
 

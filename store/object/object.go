@@ -174,13 +174,13 @@ type Info struct {
 	ID         ID              `json:"id"`
 	Name       string          `json:"name"`
 	Kind       Kind            `json:"kind"`
-	Device     Device          `json:"device,omitzero"` // kind cuda: in whose memory it lies
+	Device     Device          `json:"device,omitzero"` // kinds cuda and opencl: in whose memory it lies
 	Class      Class           `json:"class"`
 	State      State           `json:"state"`
 	SizeBytes  uint64          `json:"size_bytes"`
 	Tenant     string          `json:"tenant"`
 	Refs       int             `json:"refs"`    // references that connections hold, a name's not counted
-	Segment    uint64          `json:"segment"` // 0 = no memory (an empty object)
+	Segment    uint64          `json:"segment"` // 0 = none: an empty object, or one in a device's memory
 	Offset     uint64          `json:"offset"`  // bytes from the segment's start
 	Created    time.Time       `json:"created"`
 	Sealed     *time.Time      `json:"sealed,omitempty"`

@@ -53,7 +53,7 @@ var daemonFlags = [][2]string{
 	{"plaintext-peers", "addresses or networks whose sessions may use no TLS, separated by commas (default: only this machine)"},
 	{"probe-timeout", "longest time for one driver to answer the probe (default 30s)"},
 	{"quota", "most memory of one tenant in the store (default: the capacity)"},
-	{"quota-device", "most device memory of one tenant's programs, over all devices, and of its objects on each GPU (default: all of it)"},
+	{"quota-device", "most device memory of one tenant's programs, over all devices, and of its objects on each device (default: all of it)"},
 	{"quota-objects", "most objects of one tenant (default: as many as fit in memory)"},
 	{"quota-segments", "most segments of memory of one tenant, each an open file of the daemon: every large, strict or shared object has one (default: half of what the limit of open files leaves)"},
 	{"quota-spill", "most disk space of one tenant's objects (default: all of --spill)"},

@@ -189,10 +189,11 @@ func classify(err error) (code int, step string) {
 	case errors.Is(err, object.ErrUnsupported) && strings.Contains(err.Error(), "no other node can take"):
 		return exitFailure, "Have another node join (tendril cluster join), or ask for fewer replicas: " +
 			"tendril replicate --replicas"
-	case errors.Is(err, object.ErrFull) && strings.Contains(err.Error(), "the GPU has no memory left"):
-		return exitFull, "See what is there with: tendril ls    Programs and sessions take a GPU's memory, too."
+	case errors.Is(err, object.ErrFull) && (strings.Contains(err.Error(), "the GPU has no memory left") ||
+		strings.Contains(err.Error(), "the device has no memory left")):
+		return exitFull, "See what is there with: tendril ls    Programs and sessions take a device's memory, too."
 	case errors.Is(err, object.ErrQuota) && strings.Contains(err.Error(), "--quota-device"):
-		return exitFull, "See what is there with: tendril ls    For more on each GPU: tendril daemon --quota-device"
+		return exitFull, "See what is there with: tendril ls    For more on each device: tendril daemon --quota-device"
 	case errors.Is(err, object.ErrFull):
 		return exitFull, "See what takes the space with: tendril top    For a larger store: tendril daemon --capacity"
 	case errors.Is(err, object.ErrLimit):

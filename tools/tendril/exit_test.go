@@ -16,7 +16,8 @@ func TestStepsOfShortages(t *testing.T) {
 		text, want string
 	}{
 		{object.ErrFull, "no", "--capacity"},
-		{object.ErrFull, "the GPU has no memory left: no", "sessions take a GPU's memory, too."},
+		{object.ErrFull, "the GPU has no memory left: no", "sessions take a device's memory, too."},
+		{object.ErrFull, "the device has no memory left: no", "sessions take a device's memory, too."},
 		{object.ErrQuota, "no", "daemon --quota"},
 		{object.ErrQuota, "delete objects, or raise --quota-device", "daemon --quota-device"},
 		{object.ErrLimit, "no", "--quota-objects, --quota-segments"},

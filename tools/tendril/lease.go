@@ -103,6 +103,9 @@ func (c *cli) lease(ctx context.Context, count, device, wait string, nodes bool,
 		c.say)
 	err = cutShort(waiting, err)
 	stop()
+	if errors.Is(err, object.ErrBusy) && wait != "" {
+		return hinted{err, "See who has which devices with: tendril leases"}
+	}
 	if errors.Is(err, object.ErrBusy) {
 		return hinted{err, "See who has which devices with: tendril leases. To wait for them: --wait"}
 	}

@@ -70,7 +70,7 @@ func (c *cli) putVerb() *cobra.Command {
 	cmd.Flags().BoolVar(&opts.Checksum, "checksum", false,
 		"compute checksums now, and compare them at restores and scrubs")
 	cmd.Flags().StringVar(&device, "device", "",
-		"put it into the memory of a device of this node: a `UUID`, cuda:0 for the first GPU, opencl:0")
+		"put it into the memory of a `DEVICE` of this node: its UUID, cuda:N for GPU N, or opencl:N for device N of tendril devices")
 	cmd.MarkFlagsMutuallyExclusive("persist", "ttl")
 	for _, other := range []string{"persist", "strict", "checksum"} {
 		cmd.MarkFlagsMutuallyExclusive("device", other)
@@ -186,7 +186,7 @@ func (c *cli) send(ctx context.Context, conn *client.Conn, in *os.File, name, de
 	if device != "" {
 		gpu, err := conn.FindGPU(ctx, device)
 		if err != nil {
-			return object.ID{}, err
+			return object.ID{}, hinted{err, "List devices with: tendril devices"}
 		}
 		store = onGPU(gpu)
 	}

@@ -45,7 +45,7 @@ func (c *cli) printObject(o object.Info) error {
 	line("kind, class", o.Kind.String()+", "+o.Class.String())
 	line("state", o.State.String())
 	line("references", fmt.Sprint(o.Refs))
-	line("memory", fmt.Sprintf("segment %d, from byte %d", o.Segment, o.Offset))
+	line("memory", memoryOf(o))
 	line("tenant", o.Tenant)
 	line("made by", fmt.Sprintf("%s (pid %d)", orDash(o.Creator), o.CreatorPID))
 	line("created", o.Created.Local().Format(time.RFC3339))
@@ -89,4 +89,26 @@ func (c *cli) printObject(o object.Info) error {
 		line("meta", string(o.Meta))
 	}
 	return fields(c.term.out, c.term.screen, rows)
+}
+
+// memoryOf says where an object's bytes are.
+func memoryOf(o object.Info) string {
+	switch {
+	case o.State == object.Spilled && o.Kind != object.Host:
+		return fmt.Sprintf("not of %s just now: the next use brings it back", deviceOf(o))
+	case o.Kind != object.Host:
+		return deviceOf(o)
+	case o.State == object.Spilled:
+		return "none just now: the next use brings it back from disk"
+	case o.Segment == 0:
+		return "none"
+	}
+	return fmt.Sprintf("segment %d, from byte %d", o.Segment, o.Offset)
+}
+
+func deviceOf(o object.Info) string {
+	if o.Kind == object.OpenCL {
+		return fmt.Sprintf("OpenCL device %s", o.Device)
+	}
+	return fmt.Sprintf("GPU %s", o.Device)
 }

@@ -8,6 +8,26 @@ import (
 	"tendril/store/object"
 )
 
+// Where an object's bytes are: in a segment, in a device's memory, or in none.
+func TestStatSaysWhatMemoryAnObjectHas(t *testing.T) {
+	device := object.Device{1, 2}
+	for want, info := range map[string]object.Info{
+		"segment 3, from byte 128": {Segment: 3, Offset: 128},
+		"OpenCL device 01020000":   {Kind: object.OpenCL, Device: device},
+		"GPU 01020000":             {Kind: object.CUDA, Device: device},
+		"not of GPU 01020000":      {Kind: object.CUDA, Device: device, State: object.Spilled},
+		"from disk":                {State: object.Spilled, OnDisk: true},
+		"memory       none\n":      {}, // an empty object, or a composite
+	} {
+		var out bytes.Buffer
+		c := &cli{term: terminal{out: &out}}
+		if err := c.printObject(info); err != nil || !strings.Contains(out.String(), want) ||
+			strings.Contains(out.String(), "segment 0") {
+			t.Errorf("%v, no %q in %s", err, want, out.String())
+		}
+	}
+}
+
 // An object that other nodes alone have says which they are, and a copy that it is one.
 func TestStatSaysWhereAnObjectIs(t *testing.T) {
 	for want, info := range map[string]object.Info{

@@ -240,7 +240,7 @@ class Client:
         """
         if device != "host":
             if strict or shared or checksum:
-                raise Unsupported("strict, shared or checksum for an object in the memory of a GPU")
+                raise Unsupported("strict, shared or checksum for an object in the memory of a device")
             return self._create_device(size, self.find_gpu(device), name, lifetime, ttl, labels, meta)
         return self._create(size, name, lifetime, ttl, labels, meta, strict, shared, checksum, strict)
 
@@ -273,7 +273,7 @@ class Client:
                        labels: Optional[Mapping[str, str]], meta: Optional[Dict[str, Any]]) -> CudaDraft:
         """create, in the memory of a GPU."""
         if size <= 0 or size >= 1 << 63:
-            raise Invalid("size %d is out of range for an object in the memory of a GPU" % size)
+            raise Invalid("size %d is out of range for an object in the memory of a device" % size)
         body = struct.pack("<Q16sB", size, uuid, _lifetime(lifetime, name, ttl)) + wire.str16(name)
         body += wire.bytes32(_raw_meta(meta)) + struct.pack("<Q", _milliseconds(ttl or 0.0, _LONGEST_TTL))
         body += wire.labels(labels)
@@ -411,7 +411,7 @@ class Client:
             from . import cuda
             if cuda.is_cuda(data):
                 if strict or checksum:
-                    raise Unsupported("strict or checksum for an object in the memory of a GPU")
+                    raise Unsupported("strict or checksum for an object in the memory of a device")
                 if replace:
                     return self._replacing(name, lifetime, lambda anew: self._put_cuda(
                         data, "", anew, ttl, labels, meta, device))

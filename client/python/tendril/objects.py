@@ -73,7 +73,7 @@ class Info:
     members: Any = None  # of a composite: [{"name", "id"}]
     fault: str = ""  # why its copy on disk cannot be used, or what is damaged
     checksum: bool = False  # it has checksums, which the daemon checks
-    device: str = ""  # of kind cuda: the UUID of its GPU
+    device: str = ""  # of kinds cuda and opencl: the UUID of the device in whose memory it is
     published: str = ""  # what this node's replica or copy of a published object is published under; it has no name
     holders: Any = None  # of top(): [{"pid", "program", "tenant", "refs", "since"}]
 
@@ -360,7 +360,7 @@ class CudaObject(Object):
     def __repr__(self) -> str:
         if self._part is None:
             return super().__repr__()
-        return "<tendril.CudaObject %s, %d bytes on GPU %s>" % (self.id.hex(), self.size, self.device)
+        return "<tendril.CudaObject %s, %d bytes on device %s>" % (self.id.hex(), self.size, self.device)
 
 
 class Unsealed:
@@ -581,7 +581,7 @@ class CudaDraft(Draft):
         """
         gpu = self._allocation()
         if strict:
-            raise Unsupported("a strict seal in the memory of a GPU: the hardware cannot take the right to write")
+            raise Unsupported("a strict seal in the memory of a device: the hardware cannot take the right to write")
         gpu.synchronize()
         self._connection.call(wire.SEAL, self._hold.object_id + b"\0", wire.nothing)
         self._hold.ends_with = wire.RELEASE
@@ -590,7 +590,7 @@ class CudaDraft(Draft):
 
     def seal_filled(self, timeout: Optional[float] = None, despite: bool = False) -> Object:
         """Raises Unsupported: one process fills an object in the memory of a GPU."""
-        raise Unsupported("object %s is in the memory of a GPU: one process fills it" % self.id.hex())
+        raise Unsupported("object %s is in the memory of a device: one process fills it" % self.id.hex())
 
     def abort(self) -> None:
         super().abort()

@@ -21,9 +21,11 @@
  *     writes to a copy.)
  *   - A device that computes in shared memory (CPU devices, here or on another node) works on the object itself,
  *     without a copy, if the object begins at a multiple of 128 bytes in its segment. Objects of 1 MiB and more do.
- *   - An object in the memory of a GPU (kind cuda) is that GPU's own memory, without a copy. The GPU must be a device
- *     of the context, and its driver must import memory (NVIDIA's does). The hardware lets a kernel write there: the
- *     rule about arguments above is what keeps it from that.
+ *   - An object in the memory of a GPU (kind cuda) is that GPU's own memory, without a copy, if the GPU is a device of
+ *     the context, and its driver imports memory (NVIDIA's does). The hardware lets a kernel write there: the rule
+ *     about arguments above is what keeps it from that. Otherwise, and of an object in the memory of another device
+ *     (kind opencl), the buffer is a copy in host memory. A program on another machine gets such a copy of kind opencl
+ *     alone.
  *   - An unsealed object in the memory of a GPU, of the program's own tenant and given by its id, is a buffer with the
  *     flag CL_MEM_READ_WRITE. Whoever made it seals it when the writes to it have ended (clFinish); from then on no
  *     command may write to it.
@@ -33,11 +35,11 @@
  *   - The object stays as long as the buffer, its sub-buffers, and the commands that use them. Deleting the object
  *     removes its name.
  *
- *   Errors: CL_INVALID_CONTEXT (also for a context over several platforms or nodes). CL_INVALID_VALUE: neither or both
- *   of id and name, no such object, or one that is not sealed or empty (but see above).
- *   CL_INVALID_OPERATION: another tenant's object
- *   that was not shared, or the memory of a GPU that the context cannot use. CL_MEM_OBJECT_ALLOCATION_FAILURE.
- *   CL_OUT_OF_RESOURCES.
+ *   In a context over several platforms or nodes the object is that of the first node that has it.
+ *
+ *   Errors: CL_INVALID_CONTEXT. CL_INVALID_VALUE: neither or both of id and name, no such object, or one that is not
+ *   sealed or empty (but see above). CL_INVALID_OPERATION: another tenant's object that was not shared, or the memory
+ *   of a GPU that the context cannot use. CL_MEM_OBJECT_ALLOCATION_FAILURE. CL_OUT_OF_RESOURCES.
  *
  * clPublishBufferTENDRIL(buffer, name, id_out)
  *
@@ -47,7 +49,8 @@
  *   memory.
  *
  *   The object is in host memory, or with TENDRIL_PUBLISH_KIND=cuda in that of the context's first GPU whose driver
- *   imports memory, where the GPU copies it. If the device is of another machine it must be such a GPU.
+ *   imports memory, where the GPU copies it. If the device is of another machine it must be such a GPU. With
+ *   TENDRIL_PUBLISH_KIND=opencl it is in the memory of the context's first device, by copies through host memory.
  *
  *   The bytes are copied once if the device has memory of its own, if the program has the buffer mapped for writing, or
  *   if anything else still maps its memory writable (a forked child, code in the worker). The kernel ensures that
