@@ -26,7 +26,7 @@ func ExampleDraft() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	gpu, err := conn.FindGPU(ctx, "opencl:0")
+	gpu, err := conn.FindGPU(ctx, "cuda:0") // workers on this machine are not given memory of kind opencl
 	if err != nil {
 		log.Fatal(err)
 	}
