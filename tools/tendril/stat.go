@@ -74,7 +74,11 @@ func (c *cli) printObject(o object.Info) error {
 		line("cached copy", "yes: it goes when memory is short")
 	}
 	if len(o.Nodes) > 0 {
-		line("on nodes", plain(strings.Join(o.Nodes, ", "))+" (a get brings it here)")
+		comes := " (a get brings it here)"
+		if o.Kind != object.Host {
+			comes = " (in a device's memory, and so for programs there alone)"
+		}
+		line("on nodes", plain(strings.Join(o.Nodes, ", "))+comes)
 	}
 	if len(o.Labels) > 0 {
 		line("labels", labelText(o.Labels))
@@ -94,6 +98,8 @@ func (c *cli) printObject(o object.Info) error {
 // memoryOf says where an object's bytes are.
 func memoryOf(o object.Info) string {
 	switch {
+	case len(o.Nodes) > 0:
+		return "none on this node"
 	case o.State == object.Spilled && o.Kind != object.Host:
 		return fmt.Sprintf("not of %s just now: the next use brings it back", deviceOf(o))
 	case o.Kind != object.Host:

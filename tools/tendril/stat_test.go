@@ -32,6 +32,8 @@ func TestStatSaysWhatMemoryAnObjectHas(t *testing.T) {
 func TestStatSaysWhereAnObjectIs(t *testing.T) {
 	for want, info := range map[string]object.Info{
 		"a, b (a get brings it here)":       {Nodes: []string{"a", "b"}},
+		"a (in a device's memory, and":      {Nodes: []string{"a"}, Kind: object.OpenCL},
+		"none on this node":                 {Nodes: []string{"a"}, Kind: object.OpenCL},
 		"yes: it goes when memory is short": {Cached: true},
 	} {
 		var out bytes.Buffer
