@@ -21,6 +21,7 @@ type command struct {
 	given uint32                // events in the program's wait list
 	whole *Buffer               // nil, or a root that the command overwrites from end to end
 	holds bool                  // Context.publishing
+	named bool                  // it names fences: see ways.AsyncWrites.Before
 }
 
 // liveQueue resolves a queue.
@@ -131,7 +132,7 @@ func (c *command) afterWrites() (status api.Status) {
 	if c.q.ctx.InPlace || c.kind == cl.COMMAND_MARKER || c.kind == cl.COMMAND_BARRIER {
 		return cl.SUCCESS
 	}
-	c.wait, status = c.q.ctx.AsyncWrites.Before(c.q, c.wait)
+	c.wait, c.named, status = c.q.ctx.AsyncWrites.Before(c.q, c.wait)
 	if status == cl.SUCCESS && len(c.wait) > maxWaitEvents {
 		c.wait, status = c.d.foldWaits(c.q, c.wait)
 	}
@@ -153,6 +154,10 @@ func (c *command) close(status api.Status) (uintptr, api.Status) {
 	if c.holds {
 		c.holds = false
 		c.q.ctx.publishing.RUnlock()
+	}
+	if c.named {
+		c.named = false
+		c.q.ctx.AsyncWrites.Sent()
 	}
 	if status != cl.SUCCESS {
 		if w := c.q.w; w.Dead() {

@@ -28,6 +28,8 @@ type AsyncWrites struct {
 	userEvents atomic.Int32          // that have not ended; changed under mu
 	list       []asyncWrite          // one a queue at most
 	whose      atomic.Pointer[owner] // of the writes in list; nil: there are none. Changed under mu
+	named      int                   // commands that name fences and may not have been sent; changed under mu
+	dropped    []Event               // fences that go once there are none of those
 }
 
 // owner is the one queue whose writes there are; nil: there are several. A program with one queue is spared the lock.
@@ -136,31 +138,53 @@ func (u *AsyncWrites) ownLocked() {
 func (u *AsyncWrites) forgetLocked(q Queue) {
 	u.list = slices.DeleteFunc(u.list, func(x asyncWrite) bool {
 		gone := x.q == q || x.over()
-		if gone && x.fence != nil {
+		switch {
+		case !gone || x.fence == nil:
+		case u.named > 0:
+			u.dropped = append(u.dropped, x.fence)
+		default:
 			x.fence.LetGo()
 		}
 		return gone
 	})
 }
 
-// Before adds to what a command of a queue waits for the writes of other queues that were not waited for.
-func (u *AsyncWrites) Before(q Queue, wait []uint64) ([]uint64, api.Status) {
+// Before adds to what a command of a queue waits for the writes of other queues that were not waited for. named: the
+// caller calls Sent once the command was sent, or is not; until then the worker has the fences.
+func (u *AsyncWrites) Before(q Queue, wait []uint64) (_ []uint64, named bool, status api.Status) {
 	if o := u.whose.Load(); o == nil || o.q == q { // a write that another thread is about to make is not before it
-		return wait, cl.SUCCESS
+		return wait, false, cl.SUCCESS
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	before := len(wait)
 	for i := range u.list {
 		x := &u.list[i]
 		if x.q == q || x.over() {
 			continue
 		}
 		if status := x.fenceIn(); status != cl.SUCCESS {
-			return wait, status
+			return wait[:before], false, status
 		}
 		wait = append(wait, x.fence.Number())
 	}
-	return wait, cl.SUCCESS
+	if named = len(wait) > before; named {
+		u.named++
+	}
+	return wait, named, cl.SUCCESS
+}
+
+// Sent ends what Before began.
+func (u *AsyncWrites) Sent() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.named--; u.named > 0 {
+		return
+	}
+	for _, fence := range u.dropped {
+		fence.LetGo()
+	}
+	u.dropped = nil
 }
 
 // fenceIn puts a fence behind the write, once.

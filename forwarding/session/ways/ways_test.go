@@ -706,11 +706,11 @@ func asyncWrites(t *testing.T, remote bool, size, commands int) {
 	if b.data[0] != 0 || r.w.left() != commands {
 		t.Error("the write was waited for")
 	}
-	if wait, status := r.AsyncWrites.Before(r.q, nil); len(wait) != 0 || status != cl.SUCCESS {
+	if wait, _, status := r.AsyncWrites.Before(r.q, nil); len(wait) != 0 || status != cl.SUCCESS {
 		t.Error("its own queue waits for it")
 	}
 	for range 2 { // one fence is enough
-		wait, status := r.AsyncWrites.Before(&fakeQueue{w: r.w}, []uint64{7})
+		wait, _, status := r.AsyncWrites.Before(&fakeQueue{w: r.w}, []uint64{7})
 		if r.ok(status); len(wait) != 2 || r.w.left() != commands+1 {
 			t.Errorf("another queue waits for %d, and %d commands are under way", wait, r.w.left())
 		}
@@ -736,7 +736,7 @@ func asyncWrites(t *testing.T, remote bool, size, commands int) {
 	}
 	write(5)
 	r.w.die()
-	if wait, status := r.AsyncWrites.Before(&fakeQueue{w: r.w}, nil); len(wait) != 0 || status != cl.SUCCESS {
+	if wait, _, status := r.AsyncWrites.Before(&fakeQueue{w: r.w}, nil); len(wait) != 0 || status != cl.SUCCESS {
 		t.Errorf("a dead worker's write is waited for: %d", status)
 	}
 	r.AsyncWrites.MakeVisible(nil, func() {})
@@ -753,7 +753,7 @@ func TestAsyncWritesOfSeveralQueues(t *testing.T) {
 	}
 	want := func(when string, q Queue, waits int) {
 		t.Helper()
-		wait, status := r.AsyncWrites.Before(q, nil)
+		wait, _, status := r.AsyncWrites.Before(q, nil)
 		if r.ok(status); len(wait) != waits {
 			t.Errorf("%s: a queue waits for %d writes, want %d", when, len(wait), waits)
 		}
@@ -817,5 +817,29 @@ func TestCopyNowAllocatesNothing(t *testing.T) {
 		r.ok(c.CarryOut(&tr))
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestFencesStayUntilCommandsAreSent: the worker has a fence as long as a command that names it, of another thread, may
+// not have been sent. Without it the command would end the session.
+func TestFencesStayUntilCommandsAreSent(t *testing.T) {
+	r := newRig(t, false, true)
+	b := r.buffer(64)
+	write := func() {
+		r.ok(r.command(cl.COMMAND_WRITE_BUFFER).CarryOut(linear(b, true, true, 0, pattern(64, 1))))
+	}
+	write()
+	_, named, status := r.AsyncWrites.Before(&fakeQueue{w: r.w}, nil)
+	if r.ok(status); !named {
+		t.Fatal("no fence is named")
+	}
+	fence := r.AsyncWrites.list[0].fence.(*fakeEvent)
+	write()
+	if n := fence.letGo.Load(); n != 0 {
+		t.Errorf("the fence was let go %d times while a command that names it was not sent", n)
+	}
+	r.AsyncWrites.Sent()
+	if n := fence.letGo.Load(); n != 1 {
+		t.Errorf("the fence was let go %d times", n)
 	}
 }
