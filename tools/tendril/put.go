@@ -181,6 +181,9 @@ func (c *cli) send(ctx context.Context, conn *client.Conn, in *os.File, name, de
 		if opts.Strict {
 			return object.ID{}, usagef("--strict works only with this machine's store")
 		}
+		if device != "" {
+			return object.ID{}, usagef("--device works only with this machine's store: put it there, on that machine")
+		}
 		store = storeThere
 	}
 	if device != "" {
