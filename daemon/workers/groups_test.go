@@ -98,7 +98,7 @@ func (k *fakeKernel) Remove(dir string) error {
 func (k *fakeKernel) took() string {
 	text := strings.Join(k.done, "\n")
 	k.done = nil
-	return strings.ReplaceAll(text, strconv.Itoa(os.Getpid()), "SELF")
+	return strings.ReplaceAll(text, "cgroup.procs = "+strconv.Itoa(os.Getpid()), "cgroup.procs = SELF")
 }
 
 func wantTook(t *testing.T, k *fakeKernel, want ...string) {
