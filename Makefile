@@ -72,8 +72,8 @@ demo: deps build ## the main job on a real photograph; IMAGE=my.jpg, KEEP=1 leav
 	$(GO) run ./tools/demo -bin bin -image "$(IMAGE)" -keep="$(KEEP)"
 
 # Steps of make test, four at a time: whole nodes, clusters and end to end, which mostly wait, beside the others, which
-# mostly compute; what takes longest begins first. The race detector's builds are made once where its other steps begin
-# after the first has built.
+# mostly compute. Two short ones stand among the first: the race detector's builds are made once where its other steps
+# begin after the first has built.
 TEST_STEPS := test-race-nodes-1 test-e2e test-vet test-c test-race-nodes-2 test-race difftest test-lint test-go test-python test-plugin
 # With RERUN=1, as in CI, a red Go test is run once more, and listed at the end if it is green then.
 GOTEST := RERUN=$(RERUN) bash tools/gotest.sh $(GO)

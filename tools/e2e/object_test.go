@@ -253,23 +253,7 @@ func TestAnObjectOfAnotherMachinesOpenCLDevice(t *testing.T) {
 	if _, err := n.Run(t.Context(), "put", file, "--device", "opencl:0"); err != nil {
 		t.Fatal(err)
 	}
-	text, err := rig.Output(n.Far(t.Context(), laptop, "trace", "--server", at, "-o", out, "--json", "--", program,
-		"there"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, ok := strings.CutPrefix(text, want)
-	if !ok {
-		t.Fatalf("%q, want %q", text, want)
-	}
-	var s trace.Summary
-	if err := json.Unmarshal([]byte(text), &s); err != nil {
-		t.Fatal(err)
-	}
-	crossed := uint64(0)
-	for _, w := range s.Wire {
-		crossed += w.Bytes
-	}
+	crossed := crossedFor(t, n, laptop, at, out, program, "there", want)
 	if crossed == 0 || crossed > 1<<20 {
 		t.Errorf("%d bytes crossed", crossed)
 	}
@@ -316,19 +300,11 @@ func TestAnObjectOfAnOpenCLDeviceInC(t *testing.T) {
 	eventually(t, idle(t.Context(), n))
 }
 
-// An object that lies at another node is used there: its bytes do not cross the program's link.
-func TestAnObjectOfAnotherMachine(t *testing.T) {
-	t.Parallel()
-	program := objectSum(t)
-	n, at, laptop := far(t)
-	const size = 24 << 20
-	file := filepath.Join(t.TempDir(), "big")
-	want := summed(t, file, size)
-	if _, err := rig.Output(n.Far(t.Context(), laptop, "put", "--server", at, file)); err != nil {
-		t.Fatal(err)
-	}
-	text, err := rig.Output(n.Far(t.Context(), laptop, "trace", "--server", at, "-o",
-		filepath.Join(t.TempDir(), "out.json"), "--json", "--", program, "big"))
+// crossedFor traces the program of another machine that opens an object, into out, and gives how many bytes crossed its
+// link. want is what the program says.
+func crossedFor(t *testing.T, n *rig.Node, laptop, at, out, program, object, want string) (crossed uint64) {
+	t.Helper()
+	text, err := rig.Output(n.Far(t.Context(), laptop, "trace", "--server", at, "-o", out, "--json", "--", program, object))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -340,10 +316,24 @@ func TestAnObjectOfAnotherMachine(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
 		t.Fatal(err)
 	}
-	crossed := uint64(0)
 	for _, w := range s.Wire {
 		crossed += w.Bytes
 	}
+	return crossed
+}
+
+// An object that lies at another node is used there: its bytes do not cross the program's link.
+func TestAnObjectOfAnotherMachine(t *testing.T) {
+	t.Parallel()
+	program := objectSum(t)
+	n, at, laptop := far(t)
+	const size = 24 << 20
+	file := filepath.Join(t.TempDir(), "big")
+	want := summed(t, file, size)
+	if _, err := rig.Output(n.Far(t.Context(), laptop, "put", "--server", at, file)); err != nil {
+		t.Fatal(err)
+	}
+	crossed := crossedFor(t, n, laptop, at, filepath.Join(t.TempDir(), "out.json"), program, "big", want)
 	if crossed == 0 || crossed > size/100 {
 		t.Errorf("%d bytes crossed for an object of %d", crossed, size)
 	}
