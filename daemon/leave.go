@@ -165,10 +165,6 @@ func (d *Daemon) drainStep(m *membership, anyway bool) (s LeaveStatus, err error
 
 // drainOne asks the best node that can take an object for a replica.
 func (d *Daemon) drainOne(ctx context.Context, o fsm.Object, nodes []fsm.Node, known []placement.Node) error {
-	if object.Kind(o.Kind) != object.Host {
-		return fmt.Errorf("%w: it lies in the memory of a device, and only objects in host memory have replicas",
-			object.ErrUnsupported)
-	}
 	list := placement.Targets(placed(o), known, placement.Policy{})
 	last := noTarget(o.Name, list)
 	for _, c := range list {

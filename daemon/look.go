@@ -368,7 +368,7 @@ func (l *look) Objects(v inspect.Viewer, p inspect.Page) (part inspect.Part[obje
 // called tells of an object without a name here what it is published under, as the front door does.
 func (l *look) called(o *object.Info) {
 	if o.Name == "" {
-		o.Published = (*Daemon)(l).Published(o.Tenant, o.ID)
+		o.IsReplica((*Daemon)(l).Published(o.Tenant, o.ID))
 	}
 }
 

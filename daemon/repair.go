@@ -355,9 +355,6 @@ func (d *Daemon) Replicate(ctx context.Context, tenant string, m wire.ReplicateR
 	switch {
 	case !ok:
 		return nil, fmt.Errorf("%w: no published object has the ID %s", object.ErrNotFound, id)
-	case object.Kind(o.Kind) != object.Host:
-		return nil, fmt.Errorf("%w: %q lies in the memory of a device, and only objects in host memory have replicas",
-			object.ErrUnsupported, o.Name)
 	case m.From != "" && !m.Move:
 		return nil, fmt.Errorf("%w: a replica is moved from a node, or added", object.ErrInvalid)
 	}

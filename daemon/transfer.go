@@ -162,13 +162,13 @@ func (d *Daemon) Elsewhere(tenant string, id object.ID) (is bool) {
 }
 
 // Published implements frontdoor.Elsewhere.
-func (d *Daemon) Published(tenant string, id object.ID) (name string) {
+func (d *Daemon) Published(tenant string, id object.ID) (name string, kind object.Kind) {
 	d.meta.raft.View(func(s *fsm.State) {
 		if o, ok := s.Object(fsm.UUID(id)); ok && o.Tenant == tenant {
-			name = o.Name
+			name, kind = o.Name, object.Kind(o.Kind)
 		}
 	})
-	return name
+	return name, kind
 }
 
 // Describe implements frontdoor.Elsewhere.
@@ -262,10 +262,6 @@ func (d *Daemon) fetch(ctx context.Context, x *bringing) (*store.Conn, error) {
 	d.bringing.mu.Lock()
 	x.bytes, x.name = o.SizeBytes, o.Name
 	d.bringing.mu.Unlock()
-	if object.Kind(o.Kind) != object.Host {
-		return nil, fmt.Errorf("%w: %q lies in the memory of a device of another node, and only objects in host memory are brought from there: copy it to host memory there, and publish that",
-			object.ErrUnsupported, o.Name)
-	}
 	over, err := d.bringing.turn(ctx, o.Tenant)
 	if err != nil {
 		return nil, err
@@ -589,7 +585,13 @@ func (h *nodeServer) Open(ctx context.Context, _ transfer.ID, r transfer.Request
 	if err != nil {
 		return nil, err
 	}
-	reading, err := conn.Open(object.ID(r.ID), "")
+	stop := context.AfterFunc(ctx, conn.Stop)
+	defer stop()
+	off, n := r.Bytes()
+	reading, err := conn.OpenPart(ctx, object.ID(r.ID), off, n)
+	if errors.Is(err, store.ErrDevicesEnded) {
+		<-ctx.Done() // the daemon ends: the other node asks the one that takes over
+	}
 	if err != nil {
 		conn.Close()
 		return nil, err

@@ -2,9 +2,12 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 
 	"github.com/cespare/xxhash/v2"
+	"golang.org/x/sys/unix"
 
 	"tendril/store/object"
 	"tendril/store/segment"
@@ -34,6 +37,8 @@ type Reading struct {
 	c     *Conn
 	view  *segment.Mapping // nil: on disk, or empty
 	off   uint64
+
+	part *partCopy // what OpenPart copied, and Close ends; nil: view is the object's own memory
 }
 
 // Open begins to read an object that c may read, by name where id is zero, without bringing it back from disk. It holds
@@ -91,9 +96,14 @@ func (r *Reading) follow() error {
 
 // Close ends reading.
 func (r *Reading) Close() {
-	if r.view != nil {
-		r.view.Unmap()        // fails only for a mapping that is none
+	if r.view == nil {
+		return
+	}
+	r.view.Unmap() // fails only for a mapping that is none
+	if r.part == nil {
 		_ = r.c.Release(r.ID) // the connection's end may have done it
+	} else {
+		_ = r.part.drop(r.c)
 	}
 }
 
@@ -108,6 +118,9 @@ func (r *Reading) Range(off, n uint64) ([]byte, error) {
 	switch {
 	case n == 0:
 		return nil, nil
+	case r.part != nil && (off < r.part.first || off > r.part.end || n > r.part.end-off):
+		return nil, fmt.Errorf("%w: bytes [%d, +%d) of a part [%d, %d) of an object", object.ErrInvalid, off, n,
+			r.part.first, r.part.end)
 	case r.view != nil:
 		return r.view.Bytes()[r.off+off:][:n], nil
 	}
@@ -145,4 +158,83 @@ func (r *Reading) Checksum(ctx context.Context, between func()) (uint64, error) 
 		sum.Write(b) // never fails
 	}
 	return sum.Sum64(), nil
+}
+
+// OpenPart is Open for bytes [off, +n) alone, of an object in whatever memory. What is in a device's, or left it for
+// host memory, is copied once into host memory that is charged to c's tenant until Close; one on disk is in host memory
+// afterwards, and takes nobody's place on the device. Its checksums are not known. It waits for the driver, and the
+// disk. Errors: Open's, Create's, Copy's; ErrTimeout (ctx).
+func (c *Conn) OpenPart(ctx context.Context, id object.ID, off, n uint64) (*Reading, error) {
+	for {
+		r, err := c.Open(id, "")
+		if !errors.Is(err, object.ErrUnsupported) {
+			return r, err
+		}
+		r, err = c.copyPart(id, off, n)
+		if !errors.Is(err, ErrAway) {
+			return r, err
+		}
+		if err := c.bringBack(ctx, id, "", false); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// copyPart copies bytes of an object of a device into an object of c's own, which Reading.Close ends.
+func (c *Conn) copyPart(id object.ID, off, n uint64) (*Reading, error) {
+	info, err := c.deviceObject(id)
+	if err != nil {
+		return nil, err
+	}
+	if n == 0 || off > info.Size || n > info.Size-off {
+		return nil, fmt.Errorf("%w: bytes [%d, +%d) of object %s of %d", object.ErrInvalid, off, n, id, info.Size)
+	}
+	made, err := c.Create(Spec{SizeBytes: n, Own: true})
+	if err != nil {
+		return nil, fmt.Errorf("%d bytes of host memory to copy object %s, of device %s, into: %w", n, id, info.Device, err)
+	}
+	part := &partCopy{id: made.ID, segment: made.Ref.Segment, first: off, end: off + n}
+	r := &Reading{ID: id, Size: info.Size, Class: info.Class, Meta: info.Meta, c: c, part: part}
+	if err = c.CopyAway(made.ID, 0, id, "", off, n); err == nil {
+		file := os.NewFile(uintptr(made.FD), "part")
+		r.view, err = segment.Map(file, made.Ref.SegmentBytes, false)
+		file.Close()
+	} else {
+		unix.Close(made.FD)
+	}
+	if err != nil {
+		return nil, errors.Join(err, part.drop(c))
+	}
+	r.off = made.Ref.Offset - off // wraps around, and Range adds what is at least off
+	return r, nil
+}
+
+// partCopy is the copy that OpenPart made.
+type partCopy struct {
+	id         object.ID
+	segment    uint64
+	first, end uint64 // which bytes of the object it has
+}
+
+// drop ends it; nobody has it mapped.
+func (p *partCopy) drop(c *Conn) error {
+	err := c.Abort(p.id)
+	_ = c.Forget(p.segment) // the abort may have ended it already
+	return err
+}
+
+// deviceObject describes a sealed object of a device, wherever its bytes are, as a handle without memory.
+func (c *Conn) deviceObject(id object.ID) (h DeviceHandle, err error) {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	e, err := c.find(id, "")
+	switch {
+	case err != nil:
+		return h, err
+	case e.gpu == nil:
+		return h, e.inHostMemory("read")
+	case e.state == object.Open:
+		return h, e.notSealed()
+	}
+	return e.deviceHandle(-1), nil
 }

@@ -20,6 +20,11 @@ var ErrAway = fmt.Errorf("%w: the object is not in memory", object.ErrBusy)
 // One of a GPU is in that GPU's memory then; where that fails it is in host memory, for GetAway.
 // Errors: ErrTimeout (ctx), ErrFull, ErrQuota, ErrStorage; ErrUnsupported, ErrNoDevice (of the GPU).
 func (c *Conn) BringBack(ctx context.Context, id object.ID, name string) error {
+	return c.bringBack(ctx, id, name, true)
+}
+
+// bringBack is BringBack; without whole one of a GPU that was on disk is left in host memory.
+func (c *Conn) bringBack(ctx context.Context, id object.ID, name string, whole bool) error {
 	s := c.s
 	s.mu.Lock()
 	e, err := c.readable(id, name)
@@ -43,7 +48,7 @@ func (c *Conn) BringBack(ctx context.Context, id object.ID, name string) error {
 	if e.state == object.Spilled {
 		err = s.restore(e, s.spill.For(c.tenant.name), func() bool { return ctx.Err() != nil || s.isClosed() })
 	}
-	if err == nil && e.offDevice() {
+	if err == nil && whole && e.offDevice() {
 		err = s.enterDevice(c, e)
 	}
 	return err

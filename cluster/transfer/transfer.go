@@ -92,6 +92,12 @@ func chunksOf(sizeBytes uint64) uint64 { return (sizeBytes + ChunkBytes - 1) / C
 // chunkBytes gives the length of one of them.
 func chunkBytes(sizeBytes, chunk uint64) uint64 { return min(ChunkBytes, sizeBytes-chunk*ChunkBytes) }
 
+// Bytes gives what a request asks for: n bytes from off on.
+func (r *Request) Bytes() (off, n uint64) {
+	off = r.First * ChunkBytes
+	return off, min(uint64(r.Chunks)*ChunkBytes, r.SizeBytes-off)
+}
+
 // check says what is wrong with a request.
 func (r *Request) check() error {
 	all := chunksOf(r.SizeBytes)

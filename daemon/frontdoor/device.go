@@ -82,10 +82,23 @@ func (c *connection) getDevice(f *ipc.Frame, m wire.NameMessage) error {
 		})
 	}
 	if err != nil {
-		return err
+		return c.notOfDevice(m, err)
 	}
 	c.replyDevice(f, h)
 	return nil
+}
+
+// notOfDevice says of what is on other nodes, and not here, that it comes as an object in host memory. mu is held.
+func (c *connection) notOfDevice(m wire.NameMessage, err error) error {
+	id := m.ID
+	if errors.Is(err, object.ErrNotFound) && id.IsZero() && m.Name != "" {
+		id, _ = c.resolve(m.Name, err)
+	}
+	if wanted, is := isElsewhere(c.orElsewhere(id, err)); is {
+		return fmt.Errorf("%w: object %s is on another node, and comes from there into host memory: get it so, and copy it to a device",
+			object.ErrUnsupported, wanted)
+	}
+	return err
 }
 
 // bringDevice gets an object in the memory of a GPU, as often as it has to be brought back before. away, if it is not

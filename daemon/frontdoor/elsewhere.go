@@ -19,7 +19,8 @@ import (
 // called tells of an object without a name here what it is published under: it is a replica, or a copy.
 func (c *connection) called(o *object.Info) {
 	if there := c.srv.opts.Elsewhere; there != nil && o.Name == "" {
-		o.Published = there.Published(o.Tenant, o.ID)
+		name, kind := there.Published(o.Tenant, o.ID)
+		o.IsReplica(name, kind)
 	}
 }
 

@@ -206,6 +206,16 @@ type Info struct {
 	// Published is the name that it is published under where it has no name here: it is this node's replica or copy.
 	Published string   `json:"published,omitempty"`
 	Nodes     []string `json:"nodes,omitempty"` // published, and on these nodes alone: a get brings it here
+	// CopiedFrom is the kind of memory that such a replica or copy, in host memory, was made of: that of a device of
+	// another node. Host: it was host memory there, too.
+	CopiedFrom Kind `json:"copied_from,omitempty"`
+}
+
+// IsReplica says of an object without a name what it is published under, and as what kind it was made; "": it is not.
+func (o *Info) IsReplica(name string, made Kind) {
+	if o.Published = name; name != "" && o.Kind == Host {
+		o.CopiedFrom = made
+	}
 }
 
 // Member is one of a composite's objects.

@@ -266,6 +266,53 @@ func TestAnObjectOfAnotherMachinesOpenCLDevice(t *testing.T) {
 	eventually(t, idle(t.Context(), n))
 }
 
+// An object in the memory of an OpenCL device comes to another node as one in host memory, by one copy, and has
+// replicas there; from there it goes into a device's memory again.
+func TestAnObjectOfAnotherNodesOpenCLDevice(t *testing.T) {
+	t.Parallel()
+	need(t, "driver", hasDriver())
+	list, dir := clustered(t, "a", "b"), t.TempDir()
+	run := func(i int, args ...string) string {
+		out, err := list[i].Run(t.Context(), args...)
+		if err != nil {
+			t.Fatal(args, err)
+		}
+		return out
+	}
+	file := filepath.Join(dir, "there")
+	summed(t, file, 18<<20+5)
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(0, "put", file, "--device", "opencl:0")
+	run(0, "publish", "there")
+	same := func(name string) {
+		t.Helper()
+		out := filepath.Join(dir, "out")
+		run(1, "get", name, "-o", out, "--wait", "30s")
+		if got, err := os.ReadFile(out); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s has other bytes at the other node: %v", name, err)
+		}
+	}
+	same("there")
+	if out := run(1, "stat", "there"); !strings.Contains(out, "host, ") ||
+		!strings.Contains(out, "memory of kind opencl, of a device of another node") {
+		t.Errorf("%s", out)
+	}
+	if out := run(1, "ls"); !strings.Contains(out, "ephemeral of opencl") {
+		t.Errorf("%s", out)
+	}
+	run(1, "put", filepath.Join(dir, "out"), "--name", "again", "--device", "opencl:0")
+	same("again")
+	run(0, "replicate", "there", "--replicas", "2")
+	run(0, "rm", "there")
+	run(1, "rm", "again")
+	for _, n := range list {
+		eventually(t, idle(t.Context(), n))
+	}
+}
+
 // A program of C has such objects, too.
 func TestAnObjectOfAnOpenCLDeviceInC(t *testing.T) {
 	t.Parallel()

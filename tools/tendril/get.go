@@ -153,7 +153,6 @@ func openHere(ctx context.Context, conn *client.Conn, id object.ID, name string,
 	}
 	obj, err := get()
 	if errors.Is(err, object.ErrUnsupported) {
-		// One in a device's memory at another node is not found here: the first error says why it does not come.
 		gpu, second := openOnGPU(ctx, conn, id, name, wait)
 		if !errors.Is(second, object.ErrUnsupported) && !errors.Is(second, object.ErrNotFound) {
 			return gpu, second

@@ -93,6 +93,8 @@ func objectRow(o object.Info) []string {
 	class := o.Class.String()
 	if o.Kind != object.Host {
 		class += " " + o.Kind.String()
+	} else if o.CopiedFrom != object.Host {
+		class += " of " + o.CopiedFrom.String()
 	}
 	return []string{o.ID.String(), size(o.SizeBytes), class, o.State.String(), strconv.Itoa(o.Refs),
 		since(o.Created), nameOf(o)}

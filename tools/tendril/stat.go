@@ -73,10 +73,13 @@ func (c *cli) printObject(o object.Info) error {
 	if o.Cached {
 		line("cached copy", "yes: it goes when memory is short")
 	}
+	if o.CopiedFrom != object.Host {
+		line("copied from", fmt.Sprintf("memory of kind %s, of a device of another node", o.CopiedFrom))
+	}
 	if len(o.Nodes) > 0 {
 		comes := " (a get brings it here)"
 		if o.Kind != object.Host {
-			comes = " (in a device's memory, and so for programs there alone)"
+			comes = " (a get brings it here, into host memory)"
 		}
 		line("on nodes", plain(strings.Join(o.Nodes, ", "))+comes)
 	}

@@ -1,0 +1,170 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/client"
+	"tendril/forwarding/cuda/fakecuda"
+	"tendril/store/object"
+	"tendril/tools/e2e/await"
+)
+
+// gpuAtFirst is a cluster whose first node alone has GPUs, of so many bytes.
+func gpuAtFirst(t *testing.T, nodes int, bytes uint64, change func(*Config)) (*clusterOf, object.Device) {
+	t.Helper()
+	t.Setenv("FAKE_CUDA_BYTES", fmt.Sprint(bytes))
+	x := newCluster(t, nodes, func(i int, c *Config) {
+		if i > 0 {
+			c.CUDADriver = "none"
+			return
+		}
+		c.CUDADriver = fakecuda.Build(t)
+		if change != nil {
+			change(c)
+		}
+	})
+	gpu, err := x.conns[0].FindGPU(context.Background(), "cuda:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x, gpu
+}
+
+// publishOnGPU publishes an object in the memory of the first node's GPU.
+func (x *clusterOf) publishOnGPU(gpu object.Device, name string, what []byte, meta string) object.ID {
+	x.t.Helper()
+	obj := putOnGPU(x.t, x.conns[0], gpu, string(what), client.CreateOptions{Name: name, Class: object.Named,
+		Meta: []byte(meta)})
+	defer obj.Release()
+	if _, err := x.conns[0].Publish(context.Background(), obj.ID(), "", false); err != nil {
+		x.t.Fatal(err)
+	}
+	return obj.ID()
+}
+
+// onGPUs gives how many objects the first node's GPUs have.
+func (x *clusterOf) onGPUs() (objects int) {
+	for _, d := range x.all[0].store.Status().Devices {
+		objects += d.Objects
+	}
+	return objects
+}
+
+// TestAnObjectOfAGPUAtAnotherNode: it comes as an object in host memory, with its metadata, from whatever memory its
+// bytes are in there; nothing of the way stays at the node that gave it.
+func TestAnObjectOfAGPUAtAnotherNode(t *testing.T) {
+	x, gpu := gpuAtFirst(t, 2, 64<<20, nil)
+	bg := context.Background()
+	const meta = `{"dtype":"<f4","shape":[3,4]}`
+	for _, size := range []int{1, 1 << 20, 35<<20 + 17} { // of more requests than one
+		name, want := fmt.Sprint("size", size), noise(uint64(size), size)
+		id := x.publishOnGPU(gpu, name, want, meta)
+		x.share()
+		before := x.all[0].store.Status()
+		got, err := x.conns[1].GetByName(bg, name, 0)
+		if err != nil {
+			t.Fatalf("%d bytes: %v", size, err)
+		}
+		if !bytes.Equal(got.Bytes(), want) || string(got.Meta()) != meta {
+			t.Errorf("%d bytes: other bytes, or metadata %q", size, got.Meta())
+		}
+		info, err := x.conns[1].Stat(bg, id)
+		if err != nil || info.Kind != object.Host || !info.Device.IsZero() || info.CopiedFrom != object.CUDA {
+			t.Errorf("at the other node: %+v, %v", info, err)
+		}
+		if here, err := x.conns[0].Stat(bg, id); err != nil || here.Kind != object.CUDA || here.CopiedFrom != 0 {
+			t.Errorf("at its own: %+v, %v", here, err)
+		}
+		got.Release()
+		await.Until(t, "nothing of the way stays", func() bool {
+			now := x.all[0].store.Status()
+			return now.OpenObjects == before.OpenObjects && now.References <= before.References &&
+				now.UsedBytes == before.UsedBytes && now.Connections == before.Connections
+		})
+	}
+}
+
+// TestAnObjectAwayFromItsGPUAtAnotherNode: one that made way is read where it is, in host memory or on disk, and takes
+// nobody's place on the GPU; the keeper is killed meanwhile.
+func TestAnObjectAwayFromItsGPUAtAnotherNode(t *testing.T) {
+	const many = 14
+	x, gpu := gpuAtFirst(t, 2, 4<<20, func(c *Config) {
+		c.CapacityBytes, c.QuotaBytes, c.PinBytes = 16<<20, 16<<20, 8<<20
+	})
+	text := func(i int) []byte { return bytes.Repeat([]byte(fmt.Sprintf("%09d", i)), 150_000) }
+	for i := range many {
+		x.publishOnGPU(gpu, fmt.Sprint(i), text(i), "")
+	}
+	x.share()
+	if st := x.all[0].store.Status(); st.SpilledObjects == 0 || len(st.Devices) != 1 ||
+		st.Devices[0].AwayObjects != many-2 {
+		t.Fatalf("%d on disk; %+v", st.SpilledObjects, st.Devices)
+	}
+	for i := range many {
+		if pid := x.all[0].keeper.Status().PID; pid > 0 && i%4 == 1 { // the last is on the GPU
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+		if got, err := x.get(1, fmt.Sprint(i)); err != nil || !bytes.Equal(got, text(i)) {
+			t.Errorf("object %d: other bytes, or %v", i, err)
+		}
+	}
+	if x.all[0].keeper.Status().Starts < 2 {
+		t.Error("the keeper was not killed")
+	}
+	if st := x.all[0].store.Status(); st.Devices[0].AwayObjects != many-2 {
+		t.Errorf("some came back to the GPU: %+v", st.Devices)
+	}
+}
+
+// TestReplicasOfAnObjectOfAGPU: they are in host memory. A move takes the object off the GPU.
+func TestReplicasOfAnObjectOfAGPU(t *testing.T) {
+	x, gpu := gpuAtFirst(t, 3, 64<<20, nil)
+	want := noise(3, 3<<20+17)
+	id := x.publishOnGPU(gpu, "o", want, "")
+	x.share()
+	if s := x.replicate(0, "o", client.ReplicateOptions{Wanted: 2}); s.Have != 2 {
+		t.Fatalf("%+v", s)
+	}
+	x.share()
+	other := 1
+	if !x.has(1, id) {
+		other = 2
+	}
+	x.whole(other, id, want)
+	s := x.replicate(0, "o", client.ReplicateOptions{Move: true, From: "n0"})
+	if s.To == "" {
+		t.Errorf("%+v", s)
+	}
+	await.Until(t, "the GPU has no object", func() bool { return x.onGPUs() == 0 })
+	x.share()
+	for i := range x.all { // the first node has it brought, too
+		if got, err := x.get(i, "o"); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("node %d after the move: %v", i, err)
+		}
+	}
+}
+
+// TestAnObjectOfAGPUThatDoesNotCome: what keeps it is said at the node that asked.
+func TestAnObjectOfAGPUThatDoesNotCome(t *testing.T) {
+	x, gpu := gpuAtFirst(t, 2, 64<<20, func(c *Config) { c.QuotaBytes = 1 << 20 })
+	bg := context.Background()
+	id := x.publishOnGPU(gpu, "o", noise(1, 3<<20), "")
+	x.share()
+	if _, err := x.get(1, "o"); !errors.Is(err, object.ErrQuota) || !strings.Contains(err.Error(), "n0") {
+		t.Errorf("without room for its bytes there: %v", err)
+	}
+	if _, err := x.conns[1].GetDevice(bg, object.ID{}, "o", 0); !errors.Is(err, object.ErrUnsupported) ||
+		!strings.Contains(err.Error(), "another node") {
+		t.Errorf("as memory of a GPU: %v", err)
+	}
+	if _, err := x.conns[1].GetDevice(bg, id, "", 0); !errors.Is(err, object.ErrUnsupported) {
+		t.Errorf("as memory of a GPU, by its id: %v", err)
+	}
+}
