@@ -35,7 +35,7 @@ const missing = 77
 func main() {
 	bin := flag.String("bin", "bin", "directory of tendril and libtendril_opencl.so")
 	dir := flag.String("tests", "tools/difftest/tests", "directory of the programs, *.c and *.sh")
-	limit := flag.Duration("limit", 2*time.Minute, "how long a program may run")
+	limit := flag.Duration("limit", 2*time.Minute, "how long a program may say nothing before it is said to hang")
 	allow := flag.String("allow", "tools/difftest/allow.txt", "accepted differences with their reasons")
 	only := flag.String("only", "", "regular expression: run these programs alone")
 	self := flag.Bool("self", false, "run natively twice: shows what differs from run to run")

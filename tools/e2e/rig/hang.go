@@ -17,7 +17,8 @@ import (
 	"tendril/forwarding/stacks"
 )
 
-// Limit is how long a verb, a compiler, or a program that nobody talks with may take. Nothing here takes seconds.
+// Limit is how long a verb, a compiler, or a program that nobody talks with may say nothing. Nothing here takes
+// seconds.
 const Limit = 2 * time.Minute
 
 // ErrHung is what a command comes to that did not end in its time.
@@ -29,13 +30,17 @@ type hung struct {
 	where string
 }
 
-func (h hung) Error() string        { return fmt.Sprintf("no end within %v\n%s", h.limit, h.where) }
+func (h hung) Error() string {
+	return fmt.Sprintf("no end: nothing was heard of it for %v\n%s", h.limit, h.where)
+}
 func (h hung) Is(target error) bool { return target == ErrHung }
 
-// Said runs cmd and returns what it wrote. The error of one that takes longer than limit is an ErrHung that says where
-// it was; it is killed.
+// Said runs cmd and returns what it wrote. One that says nothing for as long as limit is killed, and the error is an
+// ErrHung that says where it was. One that goes on saying something goes on: on a busy machine all takes longer.
 func Said(cmd *exec.Cmd, limit time.Duration) (out, complaint string, err error) {
 	var o, c Buffer
+	w := newWatch(cmd, limit)
+	o.wrote, c.wrote = w.goesOn, w.goesOn
 	cmd.Stdout, cmd.Stderr = &o, &c
 	if cmd.WaitDelay == 0 {
 		cmd.WaitDelay = 5 * time.Second // what it leaves behind may have its pipes
@@ -43,18 +48,23 @@ func Said(cmd *exec.Cmd, limit time.Duration) (out, complaint string, err error)
 	if err := cmd.Start(); err != nil {
 		return "", "", err
 	}
-	err = Await(cmd, limit)
-	return o.String(), c.String(), err
+	w.begin()
+	err = cmd.Wait()
+	return o.String(), c.String(), errors.Join(w.End(), err)
 }
 
 // Buffer may be read while its writer is still there, which is so behind an exec.ErrWaitDelay. The zero value is empty.
 type Buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
+	mu    sync.Mutex
+	b     bytes.Buffer
+	wrote func() // called after each write, or nil
 }
 
 // Write implements io.Writer.
 func (b *Buffer) Write(p []byte) (int, error) {
+	if b.wrote != nil {
+		defer b.wrote()
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.b.Write(p)
@@ -76,25 +86,67 @@ func Await(cmd *exec.Cmd, limit time.Duration) error {
 
 // Watch kills a command that takes too long, after it has looked where it hangs.
 type Watch struct {
-	timer *time.Timer
+	cmd   *exec.Cmd
+	limit time.Duration
 	fired chan struct{} // closed when it has done so
 	where string        // read after fired
-	limit time.Duration
+
+	mu    sync.Mutex
+	timer *time.Timer
+	last  time.Time // when it last showed that it goes on
+	hangs bool      // fired is about to be closed
+	ended bool
 }
 
 // WatchOver begins to watch a command that was started. The caller must End it.
 func WatchOver(cmd *exec.Cmd, limit time.Duration) *Watch {
-	w := &Watch{limit: limit, fired: make(chan struct{})}
-	w.timer = time.AfterFunc(limit, func() {
-		defer close(w.fired)
-		w.where = Hung(cmd)
-	})
+	w := newWatch(cmd, limit)
+	w.begin()
 	return w
+}
+
+func newWatch(cmd *exec.Cmd, limit time.Duration) *Watch {
+	return &Watch{cmd: cmd, limit: limit, fired: make(chan struct{}), last: time.Now()}
+}
+
+func (w *Watch) begin() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.timer = time.AfterFunc(w.limit, w.look)
+}
+
+// goesOn begins the limit anew.
+func (w *Watch) goesOn() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last = time.Now()
+}
+
+// look is called when the limit may be over.
+func (w *Watch) look() {
+	w.mu.Lock()
+	left := w.limit - time.Since(w.last)
+	if w.ended || left > 0 {
+		if !w.ended {
+			w.timer.Reset(left)
+		}
+		w.mu.Unlock()
+		return
+	}
+	w.hangs = true
+	w.mu.Unlock()
+	w.where = Hung(w.cmd)
+	close(w.fired)
 }
 
 // End returns nil if what was watched went on in time, else an ErrHung.
 func (w *Watch) End() error {
-	if w.timer.Stop() {
+	w.mu.Lock()
+	w.ended = true
+	w.timer.Stop()
+	hangs := w.hangs
+	w.mu.Unlock()
+	if !hangs {
 		return nil
 	}
 	<-w.fired

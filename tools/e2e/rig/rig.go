@@ -239,7 +239,8 @@ func (n *Node) Command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Output runs cmd and returns its standard output; the error carries its standard error. It may take as long as Limit.
+// Output runs cmd and returns its standard output; the error carries its standard error. It may be silent for as long
+// as Limit.
 func Output(cmd *exec.Cmd) (string, error) {
 	return OutputWithin(cmd, Limit)
 }
