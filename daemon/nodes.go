@@ -171,7 +171,17 @@ func (d *Daemon) Propose(p frontdoor.Peer, command []byte) (wire.ProposeReply, e
 	if errors.Is(err, object.ErrVersion) { // the node that is told may be the newer one
 		err = fmt.Errorf("node %s (release %s): %w", d.identity.Name, d.build.Version, err)
 	}
+	if err == nil {
+		m.tell(p, index)
+	}
 	return wire.ProposeReply{Code: result.Code, Text: result.Text, Epoch: result.Epoch, Index: index}, err
+}
+
+// tell has the node that asked know soon what it waits for.
+func (m *membership) tell(p frontdoor.Peer, index uint64) {
+	if node, is := fsm.NodeOfTenant(p.Tenant); is {
+		m.raft.Tell(node, index)
+	}
 }
 
 // elsewhere gives the leader that an error names.
@@ -211,13 +221,16 @@ func (d *Daemon) maySpeak(m *membership, p frontdoor.Peer, command []byte) error
 }
 
 // ReadIndex implements frontdoor.Nodes.
-func (d *Daemon) ReadIndex(frontdoor.Peer) (wire.ReadIndexReply, error) {
+func (d *Daemon) ReadIndex(p frontdoor.Peer) (wire.ReadIndexReply, error) {
 	m := d.meta.now.Load()
 	ctx, cancel := context.WithTimeout(m.ctx, proposeTime)
 	defer cancel()
 	index, err := m.raft.ReadIndex(ctx)
 	if leader, is := elsewhere(err); is {
 		return wire.ReadIndexReply{Leader: object.ID(leader)}, nil
+	}
+	if err == nil {
+		m.tell(p, index)
 	}
 	return wire.ReadIndexReply{Index: index}, err
 }

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"encoding/hex"
+	"strings"
 
 	"tendril/store/object"
 )
@@ -245,7 +246,12 @@ func (t *Token) walk(c *codec) {
 }
 
 // NodeTenant is the tenant in the records of a node's certificates: it says whose they are.
-func NodeTenant(node UUID) string { return "node:" + node.String() }
+func NodeTenant(node UUID) string { return nodeTenant + node.String() }
+
+// NodeOfTenant gives the node whose NodeTenant that is.
+func NodeOfTenant(tenant string) (node string, is bool) { return strings.CutPrefix(tenant, nodeTenant) }
+
+const nodeTenant = "node:"
 
 // Certificate is what is kept of a certificate that this cluster's authority issued.
 type Certificate struct {

@@ -44,6 +44,10 @@ type engine struct {
 	markedFor uint64 // the term that has its Nop
 
 	followers *followers
+
+	cache   raft.LogStore // the last entries, in front of log
+	network *network      // nil for a cluster of one without peers
+	teller  *teller
 }
 
 // openEngine checks what is on disk, then starts raft on it.
@@ -61,11 +65,12 @@ func openEngine(opts Options) (e *engine, err error) {
 	}()
 	e.vote, e.snapshots = disk.vote, disk.snapshots
 	e.vote.fail = e.fail
-	e.log = &logStore{WAL: disk.wal, fail: e.fail}
+	e.log = newLogStore(disk.wal, e.fail, e.leadsOthers)
+	e.vote.ahead = e.log.ahead
 	checked := disk.checked // a copy: disk stays
 	e.log.checked.Store(&checked)
 	disk.checked = checkedLog{}
-	e.machine = newMachine(disk, opts.SnapshotBytes, e.fail)
+	e.machine = newMachine(disk, opts.SnapshotBytes, e.fail, e.log.ahead.written)
 	trans, err := e.transport(opts, logger)
 	if err != nil {
 		return nil, err
@@ -85,12 +90,14 @@ func (e *engine) start(opts Options, logger hclog.Logger, disk *disk, trans raft
 	conf.SnapshotThreshold = opts.SnapshotEntries
 	conf.TrailingLogs = opts.TrailingEntries
 	conf.BatchApplyCh, conf.MaxAppendEntries = true, mostInline // its queue has room for so many
+	conf.CommitTimeout = orDefault(opts.commitTimeout, conf.CommitTimeout)
 	conf.NoLegacyTelemetry = true
 	conf.ShutdownOnRemove = false
 	cache, err := raft.NewLogCache(512, e.log)
 	if err != nil {
 		return err
 	}
+	e.cache = cache
 	servers := disk.servers
 	if disk.fresh && !opts.Join {
 		servers = []raft.Server{{ID: conf.LocalID, Address: raft.ServerAddress(opts.Address), Suffrage: raft.Voter}}
@@ -114,6 +121,8 @@ func (e *engine) start(opts Options, logger hclog.Logger, disk *disk, trans raft
 	e.followers = newFollowers(func(id raft.ServerID, address raft.ServerAddress, term uint64) bool {
 		return heartbeat(trans, h, id, address, term)
 	})
+	e.teller = &teller{over: e.failed, told: map[raft.ServerID]uint64{},
+		send: func(id raft.ServerID, index uint64) bool { return e.tellOnce(h, id, index) }}
 	e.alone = soleVoter(servers, conf.LocalID)
 	if e.alone {
 		// Nobody else could be elected: do not sit the election timeout out.
@@ -152,8 +161,16 @@ func (e *engine) transport(opts Options, logger hclog.Logger) (raft.Transport, e
 		return nil, err
 	}
 	e.stream = track(layer)
-	return &network{raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{Stream: e.stream, MaxPool: 3,
-		Timeout: 10 * time.Second, Logger: logger}), stuckTime, e.leads, e.failed}, nil
+	e.network = &network{raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{Stream: e.stream, MaxPool: 3,
+		Timeout: 10 * time.Second, Logger: logger}), stuckTime, e.leads, e.log.ahead.committed, e.failed}
+	return e.network, nil
+}
+
+// leadsOthers reports whether this node leads, and others vote. Raft's main goroutine asks, which alone can alter that.
+func (e *engine) leadsOthers() bool {
+	r := e.started.Load()
+	return r != nil && r.State() == raft.Leader &&
+		!soleVoter(r.GetConfiguration().Configuration().Servers, raft.ServerID(e.id))
 }
 
 // leads reports whether this node leads that term, and has that follower.
@@ -212,9 +229,11 @@ func (e *engine) end() {
 	close(e.over)
 	e.endProposals()
 	e.followers.close()
+	e.teller.close()
 	if e.stream != nil {
 		e.stream.serving.Wait()
 	}
+	e.log.ahead.close()
 	e.log.Close()
 	e.vote.Close()
 	e.machine.water.Close()
@@ -322,6 +341,33 @@ func (e *engine) mark(clock func() time.Time) (uint64, error) {
 	}
 	e.markedFor = term
 	return term, nil
+}
+
+// tellOnce sends a follower one message that says that index is committed; false: that cannot be said yet, or it has
+// not got that entry.
+func (e *engine) tellOnce(h raft.RPCHeader, id raft.ServerID, index uint64) (told bool) {
+	term := e.raft.CurrentTerm()
+	var entry raft.Log
+	if !e.leads(term, id) || e.cache.GetLog(index, &entry) != nil {
+		return true // there is nothing to tell, or nobody
+	}
+	if e.log.ahead.committed(e.raft.CommitIndex()) < index {
+		return false
+	}
+	var answer raft.AppendEntriesResponse
+	err := e.network.NetworkTransport.AppendEntries(id, e.addressOf(id), &raft.AppendEntriesRequest{RPCHeader: h,
+		Term: term, Leader: h.Addr, PrevLogEntry: index, PrevLogTerm: entry.Term, LeaderCommitIndex: index}, &answer)
+	return err != nil || answer.Success || answer.Term > term
+}
+
+// addressOf gives a member's address; "" where it is none.
+func (e *engine) addressOf(id raft.ServerID) raft.ServerAddress {
+	for _, s := range e.raft.GetConfiguration().Configuration().Servers {
+		if s.ID == id {
+			return s.Address
+		}
+	}
+	return ""
 }
 
 func (e *engine) status() Status {

@@ -100,6 +100,7 @@ type voteFile struct {
 	f     *os.File
 	fail  func(error)
 	armed atomic.Bool // raft runs on it
+	ahead *ahead      // written before anything is saved; nil: there is none
 
 	mu       sync.Mutex
 	sequence uint64
@@ -168,6 +169,9 @@ func openVote(dir string) (v *voteFile, found bool, err error) {
 // save writes the next slot, durably. raft panics where its term cannot be saved: so this ends raft's goroutine
 // instead.
 func (v *voteFile) save() error {
+	if v.ahead != nil {
+		v.ahead.all()
+	}
 	v.sequence++
 	_, err := v.f.WriteAt(v.encode(), int64(v.sequence%2)*slotBytes)
 	if err == nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"runtime"
+	"slices"
 	"sync/atomic"
 
 	"github.com/hashicorp/raft"
@@ -55,7 +56,16 @@ type logStore struct {
 	fail  func(error)
 	armed atomic.Bool // raft runs: reads happen on its goroutines
 
+	ahead *ahead
+	leads func() bool // this node leads others, and they write what raft appends
+
 	checked atomic.Pointer[checkedLog] // nil: there is none any more
+}
+
+func newLogStore(w *wal.WAL, fail func(error), leads func() bool) *logStore {
+	s := &logStore{WAL: w, fail: fail, leads: leads}
+	s.ahead = newAhead(s.write)
+	return s
 }
 
 // maxCheckedBytes bounds what a checkedLog keeps.
@@ -94,8 +104,18 @@ func (c *checkedLog) give(index uint64, l *raft.Log) (found, last bool) {
 // StoreLog appends one entry.
 func (s *logStore) StoreLog(l *raft.Log) error { return s.StoreLogs([]*raft.Log{l}) }
 
-// StoreLogs appends entries, durably when it returns.
+// StoreLogs appends entries, durably when it returns, or, where this node leads others, somewhat later (ahead).
 func (s *logStore) StoreLogs(ls []*raft.Log) error {
+	other := func(l *raft.Log) bool { return l.Type != raft.LogCommand }
+	if s.leads() && !slices.ContainsFunc(ls, other) && s.ahead.add(ls) {
+		return nil
+	}
+	s.ahead.all()
+	return s.write(ls)
+}
+
+// write appends entries durably.
+func (s *logStore) write(ls []*raft.Log) error {
 	sealed := make([]*raft.Log, len(ls))
 	for i, l := range ls {
 		sealed[i] = withSum(l)
@@ -105,6 +125,7 @@ func (s *logStore) StoreLogs(ls []*raft.Log) error {
 
 // DeleteRange cuts entries off at one end.
 func (s *logStore) DeleteRange(lo, hi uint64) error {
+	s.ahead.all()
 	s.checked.Store(nil) // others may come in their places
 	return s.report(s.WAL.DeleteRange(lo, hi))
 }
@@ -123,6 +144,9 @@ func (s *logStore) GetLog(index uint64, l *raft.Log) error {
 		if last && s.armed.Load() { // raft has done all of them
 			s.checked.Store(nil)
 		}
+		return nil
+	}
+	if s.ahead.get(index, l) {
 		return nil
 	}
 	err := readEntry(s.WAL, index, l)

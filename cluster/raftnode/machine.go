@@ -22,6 +22,7 @@ type machine struct {
 	snapBytes uint64
 	water     *highWater
 	newest    func() (uint64, error) // index of the newest snapshot on disk
+	written   func(index uint64)     // waits until an entry is on this node's disk
 
 	proposals proposals // of this node, that raft has
 
@@ -40,7 +41,7 @@ type waiter struct {
 	there chan struct{} // closed once holds has said yes, or the state is another one
 }
 
-func newMachine(d *disk, snapBytes uint64, fail func(error)) *machine {
+func newMachine(d *disk, snapBytes uint64, fail func(error), written func(uint64)) *machine {
 	newest := func() (uint64, error) {
 		list, err := d.snapshots.List()
 		if err != nil || len(list) == 0 {
@@ -49,7 +50,8 @@ func newMachine(d *disk, snapBytes uint64, fail func(error)) *machine {
 		return list[0].Index, nil
 	}
 	return &machine{fail: fail, bulky: make(chan struct{}, 1), snapBytes: snapBytes, water: d.water, newest: newest,
-		state: fsm.New(), applied: d.snapshotIndex}
+		written: written,
+		state:   fsm.New(), applied: d.snapshotIndex}
 }
 
 // Apply implements raft.FSM. raft hands entries over by ApplyBatch.
@@ -59,6 +61,7 @@ func (m *machine) Apply(log *raft.Log) any { return m.ApplyBatch([]*raft.Log{log
 // it would make this node's state differ from the others'. Who has proposed one is told here, and not by raft's future:
 // nobody else need run in between.
 func (m *machine) ApplyBatch(logs []*raft.Log) []any {
+	m.written(logs[len(logs)-1].Index)
 	results := make([]any, 0, len(logs))
 	var err error
 	for _, log := range logs {

@@ -21,9 +21,10 @@ import (
 // does not want that any more: raft counts no failure.
 type network struct {
 	*raft.NetworkTransport
-	limit  time.Duration                                  // for one hand-over of a request
-	wanted func(term uint64, follower raft.ServerID) bool // this node leads that term, and has that follower
-	over   <-chan struct{}                                // closed before raft ends
+	limit     time.Duration                                  // for one hand-over of a request
+	wanted    func(term uint64, follower raft.ServerID) bool // this node leads that term, and has that follower
+	committed func(index uint64) uint64                      // what followers may be told of raft's commit index
+	over      <-chan struct{}                                // closed before raft ends
 }
 
 // stuckTime is how long a pipeline may take no request. One that a slow follower holds up so long is closed, too: raft
@@ -39,6 +40,7 @@ const (
 // AppendEntries implements raft.Transport.
 func (n *network) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest,
 	resp *raft.AppendEntriesResponse) error {
+	args.LeaderCommitIndex = n.committed(args.LeaderCommitIndex)
 	send := func() error { return n.NetworkTransport.AppendEntries(id, target, args, resp) }
 	if isHeartbeat(args) {
 		return send()
@@ -88,17 +90,19 @@ func (n *network) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddr
 	if err != nil {
 		return nil, err
 	}
-	return &pipeline{p, n.limit}, nil
+	return &pipeline{p, n.limit, n.committed}, nil
 }
 
 type pipeline struct {
 	raft.AppendPipeline
-	limit time.Duration
+	limit     time.Duration
+	committed func(index uint64) uint64
 }
 
 // AppendEntries implements raft.AppendPipeline.
 func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture,
 	error) {
+	args.LeaderCommitIndex = p.committed(args.LeaderCommitIndex)
 	stuck := time.AfterFunc(p.limit, func() { _ = p.Close() }) // which ends the wait
 	defer stuck.Stop()
 	return p.AppendPipeline.AppendEntries(args, resp)

@@ -8,7 +8,8 @@
 //
 // Log store: hashicorp/raft-wal. Measured with 0.4.0 (200 appends of 256 bytes, strace -f, ext4 on a 2-core VM):
 // raft-wal 1 fsync and 1 write an append, 88 µs; raft-boltdb/v2 2.3.1 2 fdatasync and 5 writes, 230 µs. (raft-boltdb
-// 2.3.1 also did not build with the go-metrics of raft 1.8.) One Propose on a cluster of one costs k = 1 fsync. Term
+// 2.3.1 also did not build with the go-metrics of raft 1.8.) One Propose on a cluster of one costs k = 1 fsync; of
+// several 2, the leader's and a follower's, at the same time (ahead). Term
 // and vote are in a file of our own, allocated once, because raft panics when they cannot be saved and a database would
 // need room on a full disk; the list of segments is in a checksummed file of our own, because raft-wal deletes
 // segments that its list does not name.
@@ -21,12 +22,13 @@
 // Trust: DIR belongs to the daemon's user. Peers are trusted members (the stream layer authenticates them), their
 // commands are decoded like a stranger's.
 //
-// Goroutines: raft's own (joined by its Shutdown), raft-wal's rotation (ends with its Close), one supervisor (joined by
-// Close), one for each read whose context can end and each proposal that takes long (joined by Close), one for each
-// answer of raft's that is waited for. The last stays where raft ends and forgets to answer (engine.outcome).
+// Goroutines: raft's own (joined by its Shutdown), raft-wal's rotation (ends with its Close), one supervisor, one that
+// writes a leader's log, one for each follower that is told what is committed, for each read whose context can end and
+// each proposal that takes long (all joined by Close), one for each answer of raft's that is waited for. The last stays
+// where raft ends and forgets to answer (engine.outcome).
 //
-// Lock order: Node.mu before machine.mu; neither is held while raft is called. proposals.mu is a leaf. engine.marking
-// is held while a command is proposed.
+// Lock order: Node.mu before machine.mu; neither is held while raft is called. voteFile.mu comes before ahead.mu.
+// proposals.mu, ahead.mu and teller.mu are leaves. engine.marking is held while a command is proposed.
 package raftnode
 
 import (
@@ -83,6 +85,8 @@ type Options struct {
 	SegmentBytes    int           // size of a log segment, allocated ahead; 0 = 4 MiB
 	RetryInterval   time.Duration // between attempts to reopen a log that failed; 0 = 5 s
 	Clock           func() time.Time
+
+	commitTimeout time.Duration // after which raft tells followers what is committed; 0 = its default, 50 ms
 }
 
 // retainSnapshots is how many snapshots stay on disk.
@@ -462,6 +466,14 @@ func (n *Node) Await(ctx context.Context, index uint64) error {
 		return err
 	}
 	return e.machine.await(ctx, index, e.failed)
+}
+
+// Tell has a node know soon that the entry index is committed, as it is: where this node leads, and that one follows.
+// It waits for nobody.
+func (n *Node) Tell(id string, index uint64) {
+	if e, err := n.current(); err == nil && e.stream != nil && e.raft.State() == raft.Leader {
+		e.teller.tell(raft.ServerID(id), index)
+	}
 }
 
 // View calls f with the state as this node knows it, which may be behind the cluster's; it also works without a leader

@@ -581,7 +581,7 @@ func TestPipelineThatIsStuck(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := &engine{}
+		e := &engine{log: newLogStore(nil, nil, nil)}
 		o := Options{Stream: func() (raft.StreamLayer, error) { return tcpLayer{l}, nil }}
 		trans, err := e.transport(o, hclog.NewNullLogger())
 		if err != nil {
@@ -627,7 +627,7 @@ func TestFollowerThatIsBackIsHeard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &engine{failed: make(chan struct{})}
+	e := &engine{failed: make(chan struct{}), log: newLogStore(nil, nil, nil)}
 	trans, err := e.transport(Options{Stream: func() (raft.StreamLayer, error) { return tcpLayer{l}, nil }},
 		hclog.NewNullLogger())
 	if err != nil {
@@ -679,29 +679,6 @@ func TestFollowerThatIsBackIsHeard(t *testing.T) {
 	leader.wanted = func(uint64, raft.ServerID) bool { return true }
 	if err := leader.AppendEntries("n3", raft.ServerAddress("127.0.0.1:1"), entries, resp); err == nil {
 		t.Error("a node that ends goes on to send")
-	}
-}
-
-// BenchmarkProposeInThree proposes to a leader with two followers, by one client and by 64 at a time.
-func BenchmarkProposeInThree(b *testing.B) {
-	for _, clients := range []int{1, 64} {
-		b.Run(fmt.Sprint(clients), func(b *testing.B) {
-			nodes, _ := three(b)
-			var next atomic.Int64
-			next.Store(100)
-			b.ResetTimer()
-			var all sync.WaitGroup
-			for range clients {
-				all.Go(func() {
-					for i := next.Add(1); i <= int64(100+b.N); i = next.Add(1) {
-						if _, err := nodes["n1"].Propose(context.Background(), request(int(i)), &fsm.Nop{}); err != nil {
-							b.Error(err)
-						}
-					}
-				})
-			}
-			all.Wait()
-		})
 	}
 }
 

@@ -20,7 +20,7 @@ func TestLogThatWasCut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := &logStore{WAL: disk.wal, fail: func(err error) { t.Error(err) }}
+	log := newLogStore(disk.wal, func(err error) { t.Error(err) }, func() bool { return false })
 	last, err := log.LastIndex()
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func TestCheckedEntries(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer disk.close()
-	log := &logStore{WAL: disk.wal, fail: func(err error) { t.Error(err) }}
+	log := newLogStore(disk.wal, func(err error) { t.Error(err) }, func() bool { return false })
 	log.checked.Store(&disk.checked)
 	first, last := disk.checked.entries[0].Index, uint64(0)
 	if last, err = log.LastIndex(); err != nil || first != 1 || int(last) != len(disk.checked.entries) || last < 20 {

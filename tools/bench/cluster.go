@@ -33,6 +33,9 @@ func clusterBenchmarks(ctx context.Context, r *clusterRig) []benchmark {
 		{name: "cluster/publish/clients=1", unit: "ns", atMost: 1.3, rounds: 5,
 			against: "k = 2 fsyncs and one round trip: the leader's, then the faster of two followers'",
 			measure: func() (float64, float64, error) { return r.publishOne(ctx) }},
+		{name: "cluster/publish/clients=1/follower", unit: "ns", atMost: 2, rounds: 5,
+			against: "a publication at the leader, which a follower asks",
+			measure: func() (float64, float64, error) { return r.publishAtFollower(ctx) }},
 		{name: "cluster/publish/clients=64", unit: "1/s", atLeast: 20, rounds: 5, against: "one client",
 			measure: func() (float64, float64, error) { return r.publishMany(ctx) }},
 		{name: "cluster/get/size=1GiB", unit: "B/s", atLeast: 0.9, rounds: 3, against: "one TLS stream",
@@ -99,17 +102,36 @@ func (r *clusterRig) publishOne(ctx context.Context) (float64, float64, error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	list, err := putAll(lead.conn, 100)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer releaseAll(list)
-	took, err := publishAll(lead.conn, list)
+	took, err := publishAt(lead, 100)
 	if err != nil {
 		return 0, 0, err
 	}
 	chain, err := r.chain(lead, 100)
-	return float64(took), float64(chain), errors.Join(err, deleteAll(lead.conn, list))
+	return float64(took), float64(chain), err
+}
+
+func (r *clusterRig) publishAtFollower(ctx context.Context) (float64, float64, error) {
+	lead, err := r.leader(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	there, err := publishAt(r.others(lead)[0], 100)
+	if err != nil {
+		return 0, 0, err
+	}
+	here, err := publishAt(lead, 100)
+	return float64(there), float64(here), err
+}
+
+// publishAt has one client of a node publish n objects, and gives the median time of one.
+func publishAt(x *clusterNode, n int) (time.Duration, error) {
+	list, err := putAll(x.conn, n)
+	if err != nil {
+		return 0, err
+	}
+	defer releaseAll(list)
+	took, err := publishAll(x.conn, list)
+	return took, errors.Join(err, deleteAll(x.conn, list))
 }
 
 // chain does by hand what one publication cannot do without: 300 bytes to disk here, a message to two others, each of
