@@ -35,14 +35,14 @@ type fakeNode struct {
 	unsealed bool                                              // objects that are opened are drafts
 	noDrafts error                                             // of DraftObject
 	unseal   error                                             // of PublishDraft
-	noCopies error                                             // of AttachCopy, FillDraft and JoinDraft
+	noCopies error                                             // of AttachCopy, FillDraft, SendDraft, JoinDraft
 
 	quota uint64 // of ReserveDevice, in bytes; 0: no limit
 
 	mu        sync.Mutex
 	asked     int    // times
 	copies    int    // by AttachCopy
-	pieces    int    // by FillDraft and JoinDraft
+	pieces    int    // by FillDraft, SendDraft and JoinDraft
 	reserved  uint64 // bytes
 	next      uint64
 	segments  map[uint64]*node.Segment
@@ -257,6 +257,17 @@ func (n *fakeNode) FillDraft(o *node.Object, from [16]byte, offset, bytes uint64
 		}
 	}
 	return fmt.Errorf("%w: object %x", object.ErrNotFound, from)
+}
+
+func (n *fakeNode) SendDraft(o *node.Object, offset uint64, b []byte) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.noCopies != nil {
+		return n.noCopies
+	}
+	n.pieces++
+	copy(n.drafts[o][offset:], b)
+	return nil
 }
 
 func (n *fakeNode) JoinDraft(whole *node.Object, offset uint64, part *node.Object) error {

@@ -24,7 +24,7 @@ import (
 //
 // With Config.PublishKind "cuda", and where no memory is shared with the device's node, the object lies in the memory
 // of the GPU, where the GPU copies it once. With "opencl" it lies in the memory of the context's first device, which a
-// keeper's process has: the bytes go there by way of host memory.
+// keeper's process has: the bytes go there by way of host memory, or from another machine by way of this process.
 //
 // With Config.Publish the driver does it for programs that know nothing of the store: the buffer that a blocking read
 // of its whole size has just read back becomes the object of that name; the last one stays.
@@ -178,7 +178,7 @@ func (w *worker) protect(seg *node.Segment, by *os.File, writable bool) error {
 // the bytes are copied once, into the object's own segment, and the buffer stays as it is.
 func (b *Buffer) publishCopy(name string, meta []byte) (id [16]byte, err error) {
 	if b.d.control == nil {
-		return id, fmt.Errorf("%w: publish %q: the device is of another machine, and only a GPU whose driver imports memory (%s) can keep a result there",
+		return id, fmt.Errorf("%w: publish %q: the device is of another machine, and only a GPU whose driver imports memory (%s) can keep a result there, or any device with --publish-kind opencl",
 			object.ErrUnsupported, name, externalMemory)
 	}
 	seg, err := b.d.control.AllocSegment(b.size, nil)
@@ -203,19 +203,26 @@ func (b *Buffer) publishCopy(name string, meta []byte) (id [16]byte, err error) 
 // publishOpenCL makes the object in the memory of an OpenCL device, which no process but its keeper has: of an object
 // in host memory, which goes then.
 func (b *Buffer) publishOpenCL(name string, meta []byte) (id [16]byte, err error) {
-	if b.ctx.Remote || b.d.control == nil {
-		return id, fmt.Errorf("%w: publish %q as an object of kind opencl: the device is of another machine",
-			object.ErrUnsupported, name)
+	far, control, device := b.ctx.Remote || b.d.control == nil, b.ctx.platform.control, b.ctx.devices[0].uuid
+	began, how := b.d.began(), " (copies through host memory)"
+	if far {
+		how = " (copies through the program's memory)"
 	}
-	began, control, device := b.d.began(), b.d.control, b.ctx.devices[0].uuid
-	defer func() { b.d.tripped(began, trace.CausePublish, nil, name+" (copies through host memory)") }()
-	if id, err = b.publishCopy("", nil); err != nil {
-		return id, err
+	defer func() { b.d.tripped(began, trace.CausePublish, nil, name+how) }()
+	if !far {
+		if id, err = b.publishCopy("", nil); err != nil {
+			return id, err
+		}
+		defer control.DetachObject(&node.Object{ID: id})
 	}
-	defer control.DetachObject(&node.Object{ID: id})
 	o, err := control.DraftAlone(device, b.size, meta)
 	if err == nil {
-		if err = control.FillDraft(o, id, 0, b.size); err != nil {
+		if far {
+			err = b.sendInto(control, o)
+		} else {
+			err = control.FillDraft(o, id, 0, b.size)
+		}
+		if err != nil {
 			control.DropDraft(o)
 		} else {
 			err = control.PublishDraft(o, name)
@@ -226,6 +233,25 @@ func (b *Buffer) publishOpenCL(name string, meta []byte) (id [16]byte, err error
 			err)
 	}
 	return o.ID, nil
+}
+
+// sentBytes is how much of a buffer of another machine's device is in this process's memory at a time.
+const sentBytes = 8 << 20
+
+// sendInto copies a buffer of another machine's device into a draft there, by way of this process: no memory is shared
+// with that machine, and no process but the keeper has the draft's.
+func (b *Buffer) sendInto(control node.Control, o *node.Object) error {
+	part := make([]byte, min(sentBytes, b.size))
+	for at := uint64(0); at < b.size; at += uint64(len(part)) {
+		part = part[:min(uint64(len(part)), b.size-at)]
+		if status := b.load(at, part); status != cl.SUCCESS {
+			return fmt.Errorf("%w: reading it, from byte %d on, failed (OpenCL error %d)", object.ErrInternal, at, status)
+		}
+		if err := control.SendDraft(o, at, part); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // publishOn is the GPU in whose memory the object of a buffer is to lie; nil: in host memory.

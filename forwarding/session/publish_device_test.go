@@ -156,6 +156,29 @@ func TestPublishFromAnotherMachinesCPU(t *testing.T) {
 	}
 }
 
+// With kind opencl it has: the result goes there by way of this process, in pieces. What fails leaves no draft.
+func TestPublishOpenCLFromAnotherMachine(t *testing.T) {
+	const size = sentBytes + 12345
+	r, _ := newFarRig(t, false)
+	r.d.cfg.PublishKind = "opencl"
+	q, b := r.queue(0), r.buffer(size)
+	r.handle(r.d.EnqueueWrite(q, b, true, 0, size, ptr(hostMemory(t, pattern(size, 3))), api.Waits{}))
+	for _, x := range []*error{&r.node.noDrafts, &r.node.noCopies, &r.node.unseal} {
+		*x = object.ErrQuota
+		if _, err := r.d.Publish(b, "result", nil); !errors.Is(err, object.ErrQuota) || r.object("result") != nil {
+			t.Errorf("%v", err)
+		}
+		*x = nil
+	}
+	r.node.pieces = 0
+	if _, err := r.d.Publish(b, "result", nil); err != nil {
+		t.Fatal(err)
+	}
+	if at := difference(r.object("result"), pattern(size, 3)); at >= 0 || r.node.pieces != 2 {
+		t.Errorf("%d pieces, and the object differs at %d", r.node.pieces, at)
+	}
+}
+
 // An object that is not sealed is a buffer to write, whose maker sees what was written; and it cannot be published.
 func TestADraftAsABuffer(t *testing.T) {
 	const size = 1 << 16

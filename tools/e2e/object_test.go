@@ -228,6 +228,51 @@ func TestPublishOnAnOpenCLDevice(t *testing.T) {
 	eventually(t, idle(t.Context(), n))
 }
 
+// The result of a program on another machine becomes such an object at the device's node, and stays after the program.
+func TestPublishOnAnotherMachinesOpenCLDevice(t *testing.T) {
+	t.Parallel()
+	reader := objectSum(t)
+	n, at, laptop := far(t)
+	need(t, "cc", noCC)
+	need(t, "driver", hasDriver())
+	p := begin(t, n.Far(t.Context(), laptop, "run", "--server", at, "--publish", "out", "--publish-kind", "opencl", "--",
+		session))
+	if got := p.ask("open"); got[:5] != "ready" {
+		t.Fatal(got)
+	}
+	there := func(args ...string) string {
+		out, err := rig.Output(n.Far(t.Context(), laptop, append(args, "--server", at)...))
+		if err != nil {
+			t.Fatal(args, err)
+		}
+		return out
+	}
+	for _, plus := range []uint32{0, 10} { // the second takes the name
+		p.want("good", "verify")
+		if out := there("ls", "--json"); strings.Count(out, `"id"`) != 1 || !strings.Contains(out, `"kind": "opencl"`) {
+			t.Fatalf("%s, and the program said %q", out, p.err)
+		}
+		const words = 1 << 16
+		sum := uint64(0)
+		for i := range uint32(words) {
+			for _, b := range binary.LittleEndian.AppendUint32(nil, i*2654435761+plus) {
+				sum += uint64(b)
+			}
+		}
+		out, err := rig.Output(n.Far(t.Context(), laptop, "run", "--server", at, "--", reader, "out"))
+		if want := fmt.Sprintf("%d bytes, sum %d\n", 4*words, sum); err != nil || out != want {
+			t.Errorf("%q, want %q: %v", out, want, err)
+		}
+		if plus == 0 {
+			p.want("add 0", "add 10")
+		}
+	}
+	p.cmd.Process.Kill()
+	p.cmd.Wait()
+	there("rm", "out")
+	eventually(t, idle(t.Context(), n))
+}
+
 // A program on another machine opens an object in the memory of an OpenCL device: the object's node makes the copy, and
 // no bytes cross the program's link. The copy goes with the buffer.
 func TestAnObjectOfAnotherMachinesOpenCLDevice(t *testing.T) {

@@ -42,6 +42,8 @@ type Control interface {
 	DraftAlone(gpu string, size uint64, meta []byte) (*Object, error)
 	// FillDraft has the daemon copy bytes of a sealed object, from an offset on, to the beginning of a draft.
 	FillDraft(o *Object, from [16]byte, offset, bytes uint64) error
+	// SendDraft sends bytes of this process's, which the daemon copies into a draft, from an offset on.
+	SendDraft(o *Object, offset uint64, b []byte) error
 	// JoinDraft has the daemon copy all of a draft, which ends with that, into another one. No worker has it any more.
 	JoinDraft(whole *Object, offset uint64, part *Object) error
 	Close() error

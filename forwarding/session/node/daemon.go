@@ -208,6 +208,21 @@ func (c *local) FillDraft(o *Object, from [16]byte, offset, bytes uint64) error 
 	return c.conn.CopyObject(context.Background(), o.ID, 0, from, "", offset, bytes)
 }
 
+func (c *local) SendDraft(o *Object, offset uint64, b []byte) (err error) {
+	sent, err := c.conn.NewUpload(context.Background(), uint64(len(b)), client.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	if _, err = sent.Write(b); err == nil {
+		err = sent.Seal(context.Background())
+	}
+	if err != nil {
+		return errors.Join(err, sent.Abort(context.Background()))
+	}
+	defer sent.Release()
+	return c.conn.CopyObject(context.Background(), o.ID, offset, sent.ID(), "", 0, uint64(len(b)))
+}
+
 func (c *local) JoinDraft(whole *Object, offset uint64, part *Object) error {
 	if err := part.draft.Publish(context.Background(), ""); err != nil {
 		return err

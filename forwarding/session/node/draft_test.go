@@ -101,6 +101,25 @@ func TestPieces(t *testing.T) {
 	if err := c.FillDraft(part, [16]byte{9}, 0, 10); !errors.Is(err, object.ErrNotFound) {
 		t.Errorf("an object that is none: %v", err)
 	}
+	if err := c.SendDraft(part, 5, []byte("123456")); !errors.Is(err, object.ErrInvalid) {
+		t.Errorf("bytes behind its end: %v", err)
+	}
+	await.Until(t, "end of what was sent", func() bool { return d.store.Status().Objects == 3 })
+	if err := errors.Join(c.SendDraft(part, 0, []byte("0123456789")), c.SendDraft(part, 5, []byte("abcde")),
+		c.PublishDraft(part, "sent")); err != nil {
+		t.Fatal(err)
+	}
+	if o, err = c.AttachObject(3, [16]byte{}, "sent"); err != nil {
+		t.Fatal(err)
+	}
+	if copied, err = c.AttachCopy(3, o); err != nil || string(copied.Bytes) != "01234abcde" {
+		t.Errorf("%+v, %v", copied, err)
+	}
+	c.DetachObject(copied)
+	c.DetachObject(o)
+	if part, err = c.DraftAlone(aGPU, 10, nil); err != nil {
+		t.Fatal(err)
+	}
 	c.DropDraft(part)
 	await.Until(t, "end of the draft", func() bool { return d.store.Status().OpenObjects == 0 })
 }
