@@ -25,7 +25,8 @@ RACE := ./store/... ./ipc/... ./client/... ./cluster/... ./daemon/... ./forwardi
   ./forwarding/worker/peer/...
 # Their tests that run without it too, and where these are: those that -short makes shorter, and those that measure what
 # the detector changes. A test of tools/archtest compares both lists with the tests.
-UNRACED := TestACommandIsOneAllocation|TestBothSidesAtOnce|TestCopyNowAllocatesNothing|TestDaemonKilledAtRandom|\
+UNRACED := TestACommandIsOneAllocation|TestAcknowledgingAllocatesNothing|TestBothSidesAtOnce|\
+  TestCopyNowAllocatesNothing|TestDaemonKilledAtRandom|\
   TestDamage|TestDroppedOfWhatIsNotPublished|\
   TestEachCallOfAStoresLifeFails|TestFullDiskStopsChangesAlone|TestGoPage|TestHotPathDoesNotAllocate|\
   TestIndexModel|TestIndexUnderFire|TestKernelReadsAndWrites|TestKilledInTheHandover|TestKilledIndexClients|\

@@ -323,6 +323,7 @@ func (c *Conn) enqueue(k *call, p ipc.Payload) error {
 
 // write sends what the socket has room for; full says that there is more. sendMu is held.
 func (c *Conn) write() error {
+	c.ackEnd = 0
 	n, full, err := c.link.SendNow(c.out[c.sent:])
 	if c.sent, c.full = c.sent+n, full; !full || err != nil {
 		c.out, c.sent, c.full = c.out[:0], 0, false
@@ -406,11 +407,34 @@ func (c *Conn) postRelease(gen uint64, id object.ID) {
 	}
 }
 
+// ackBytes is a StreamAck with its header.
+const ackBytes = ipc.HeaderBytes + 24
+
+// postAck has the daemon know that a popped frame is here: in another life it is another reader's.
+func (c *Conn) postAck(gen uint64, id object.ID, number uint64) {
+	c.sendMu.Lock()
+	defer c.sendMu.Unlock()
+	if c.acks && c.lives(gen) {
+		c.ack = wire.StreamAckRequest{ID: id, Number: number}
+		c.postLocked(wire.StreamAck, &c.ack)
+		c.ackEnd = len(c.out) // 0: it was sent
+	}
+}
+
+// dropAck takes the acknowledgement of a frame back where it is the last message that waits: the frame's release, which
+// follows, is one. sendMu is held.
+func (c *Conn) dropAck(id object.ID) {
+	if c.ackEnd > 0 && c.ackEnd == len(c.out) && c.ack.ID == id {
+		c.out, c.ackEnd = c.out[:c.ackEnd-ackBytes], 0
+	}
+}
+
 // releaseObject takes an Object off the list and gives its reference back, if the daemon of now knows it.
 func (c *Conn) releaseObject(o *Object) {
 	c.sendMu.Lock()
 	defer c.sendMu.Unlock()
 	if c.unlistAlive(o) {
+		c.dropAck(o.id)
 		c.release.ID = o.id
 		c.postLocked(wire.Release, &c.release)
 	}

@@ -157,8 +157,8 @@ func (c *Conn) follow(ctx context.Context, next *Conn) error {
 		return c.err
 	}
 	c.link.Close()
-	c.link, c.daemon, c.next, c.out = next.link, next.daemon, next.next, c.out[:0]
-	c.sent, c.full = 0, false
+	c.link, c.daemon, c.acks, c.next, c.out = next.link, next.daemon, next.acks, next.next, c.out[:0]
+	c.sent, c.ackEnd, c.full = 0, 0, false
 	c.err, c.unlinked, c.gen = nil, false, c.gen+1
 	c.dropSpare()
 	c.closeIndex()

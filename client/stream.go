@@ -23,7 +23,8 @@ type StreamOptions struct {
 
 	// Ahead is how many frames a Writer has on their way without an answer, or a Reader asks for before they are
 	// wanted: then neither waits for the daemon while the stream flows. A Writer's errors come later then: with a
-	// following Push, Flush, or End; the frames of a Reader that is killed are lost, these too. 0: none; at most 32.
+	// following Push, Flush, or End. What a Reader has asked for and not popped goes back when it ends, however it
+	// does. 0: none; at most 32.
 	Ahead int
 }
 

@@ -13,7 +13,8 @@ import (
 
 // Pop takes the frame that waits longest. Where none does it waits for one: not at all with wait 0, without end below
 // 0. Errors: object.ErrTimeout; ErrEnded: there was the last one; ErrAborted: the stream was removed, or its last
-// writer died; ErrDisconnected; ctx's, and then a frame that comes nevertheless goes back.
+// writer died; ErrDisconnected; ctx's, and then a frame that comes nevertheless goes back. A frame that is returned is
+// this Reader's; where its process dies within 1 ms, or its connection breaks, another pop may return it once more.
 func (r *Reader) Pop(ctx context.Context, wait time.Duration) (*Frame, error) {
 	if r.ahead > 0 && wait != 0 {
 		return r.popAhead(ctx, wait)
@@ -63,6 +64,7 @@ func (r *Reader) frame(k *call) (*Frame, error) {
 		r.Unpop(f)
 		return nil, err
 	}
+	r.c.postAck(k.gen, f.id, f.Number)
 	return f, nil
 }
 

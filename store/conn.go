@@ -69,8 +69,12 @@ type Conn struct {
 	streams    map[uint64]*streamEnd // made with the first
 	lastStream uint64
 	waiting    map[*Waiter]struct{} // pushes and pops under way; made with the first
-	inlet      *Conn                // writes what is Put; made with the first
-	indexed    time.Time            // since when it has the index
+	// acks: the peer acknowledges frames; how many it has not yet, and records of others, to be used again
+	acks        bool
+	unacked     int
+	freeUnacked *unacked
+	inlet       *Conn     // writes what is Put; made with the first
+	indexed     time.Time // since when it has the index
 }
 
 // What a waiting request is charged, besides what its payload takes: a goroutine's stack and a timer; a record, where
@@ -85,6 +89,8 @@ type reference struct {
 	e     *entry
 	count int
 	since time.Time // of the first of them
+	// of frames that were popped and not acknowledged, not more than count; nil: none
+	unacked *unacked
 }
 
 // Connect begins a connection. The caller must Close it.
@@ -162,6 +168,10 @@ func (c *Conn) letGo() {
 		c.keepSlots()
 	}
 	s.closeIndex(c)
+	all := (s.ending || s.closed) && !s.departing // Close lets go of everything at once
+	if !s.departing && !all {
+		c.giveUnackedBack()
+	}
 	c.leaveStreams()
 	c.leaveFills()
 	steps := 0
@@ -172,7 +182,6 @@ func (c *Conn) letGo() {
 	if s.departing {
 		c.leave()
 	}
-	all := (s.ending || s.closed) && !s.departing // Close lets go of everything at once
 	if s.departing || all {
 		c.refs = make(map[object.ID]reference)
 	}

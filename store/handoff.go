@@ -115,6 +115,12 @@ func (c *Conn) leave() {
 	for id, r := range c.refs {
 		if r.e.state == object.Sealed || r.e.state == object.Spilled {
 			h.Refs = handoff.Ref{ID: id, Count: r.count, Since: r.since}.AppendTo(h.Refs)
+			for u := r.unacked; u != nil; u = u.next {
+				if !u.st.gone { // another may be called so now
+					h.Unacked = append(h.Unacked, handoff.Popped{Stream: u.st.name,
+						Frame: handoff.Frame{ID: id, Number: u.number}})
+				}
+			}
 		}
 	}
 	if len(h.Refs) > 0 {

@@ -66,11 +66,16 @@ func (s *Store) inherit(h *handoff.State, said recordsSaid) error {
 	if err := s.inheritDevices(h); err != nil {
 		return err
 	}
+	for _, st := range h.Catalog.Streams {
+		s.inheritStream(st)
+	}
 	for _, c := range h.Catalog.Conns {
 		s.inheritConn(c)
 	}
-	for _, st := range h.Catalog.Streams {
-		s.inheritStream(st)
+	for _, t := range s.tenants {
+		for _, st := range t.streams {
+			s.dropStream(st) // where nobody comes back for it
+		}
 	}
 	s.adoptTrees(said.members)
 	for _, g := range s.segments {
@@ -205,6 +210,12 @@ func (s *Store) inheritConn(h handoff.Conn) {
 		e.refs += r.Count
 		s.references += r.Count
 	}
+	for _, f := range slices.Backward(h.Unacked) {
+		r, st := c.refs[f.ID], c.tenant.streams[f.Stream]
+		if r.e != nil && st != nil && f.Number > 0 && f.Number <= st.pushed && r.unackedFrames() < r.count {
+			c.isUnacked(frame{r.e, f.Number}, st)
+		}
+	}
 	c.tenant.conns++
 	s.conns[c] = struct{}{}
 	s.orphans = append(s.orphans, c)
@@ -260,5 +271,4 @@ func (s *Store) inheritStream(h handoff.Stream) {
 	t.charged += st.charge
 	s.tableBytes += st.charge
 	t.streams[h.Name] = st
-	s.dropStream(st) // where nobody comes back for it
 }

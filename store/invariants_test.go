@@ -26,7 +26,7 @@ func (s *Store) invariants(atRest bool) string {
 		s.mu.Lock()
 	}
 	i := inspection{s: s, refs: map[*entry]int{}, live: map[*segmentState]int{}, usable: map[*segmentState]int{},
-		members: map[*entry]int{}, charges: map[*tenant]uint64{}}
+		members: map[*entry]int{}, charges: map[*tenant]uint64{}, unacked: map[*stream]int{}}
 	i.connections()
 	i.streams()
 	i.entries()
@@ -57,6 +57,7 @@ type inspection struct {
 	usable  map[*segmentState]int
 	members map[*entry]int
 	charges map[*tenant]uint64
+	unacked map[*stream]int
 	table   uint64
 	opened  map[*tenant]int // segments that have memory
 	total   int             // references of connections
@@ -74,12 +75,20 @@ func (i *inspection) connections() {
 	perTenant := map[*tenant]int{}
 	for c := range i.s.conns {
 		perTenant[c.tenant]++
+		unacked := 0
 		for id, r := range c.refs {
 			i.must(r.count > 0 && r.e.id == id, "a connection holds %d of object %s as %s", r.count, r.e.id, id)
 			i.refs[r.e] += r.count
 			i.total += r.count
 			i.alive[r.e] = true
+			i.must(r.unackedFrames() <= r.count, "object %s has %d frames to be acknowledged and %d references", r.e.id,
+				r.unackedFrames(), r.count)
+			for u := r.unacked; u != nil; u = u.next {
+				unacked++
+				i.unacked[u.st]++
+			}
 		}
+		i.must(unacked == c.unacked, "a connection counts %d frames to be acknowledged and has %d", c.unacked, unacked)
 		for e := range c.open {
 			i.must(e.creator == c &&
 				e.state == object.Open, "object %s is open on a connection that does not fill it", e.id)
@@ -160,6 +169,8 @@ func (i *inspection) streams() {
 					writers++
 				}
 			}
+			i.must(i.unacked[st] == st.unacked, "stream %q counts %d frames to be acknowledged and has %d", name, st.unacked,
+				i.unacked[st])
 			i.must(writers == st.writers, "stream %q counts %d writers and has %d", name, st.writers, writers)
 			i.must(st.poppers.Len() == 0 || len(st.frames) == 0, "stream %q: a pop waits beside %d frames", name,
 				len(st.frames))

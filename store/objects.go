@@ -248,9 +248,10 @@ func (c *Conn) refer(e *entry) { c.referSince(e, time.Now()) }
 func (c *Conn) referSince(e *entry, now time.Time) {
 	r := c.refs[e.id]
 	if r.count == 0 {
-		r.since = now
+		r.e, r.since = e, now
 	}
-	c.refs[e.id] = reference{e: e, count: r.count + 1, since: r.since}
+	r.count++
+	c.refs[e.id] = r
 	e.refs++
 	c.s.references++
 	c.s.reconsider(e)
@@ -359,13 +360,7 @@ func (c *Conn) release(id object.ID) error {
 	if !ok {
 		return fmt.Errorf("%w: this connection holds no reference to object %s", object.ErrNotFound, id)
 	}
-	if r.count == 1 {
-		delete(c.refs, id)
-	} else {
-		c.refs[id] = reference{e: r.e, count: r.count - 1, since: r.since}
-	}
-	r.e.refs--
-	s.references--
+	s.take1(c, r.e)
 	s.collect(r.e)
 	return nil
 }

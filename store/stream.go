@@ -43,6 +43,7 @@ type stream struct {
 	pushed  uint64 // the number of the last frame
 	popped  uint64
 	dropped uint64
+	unacked int // frames that were popped and may come back: the stream stays for them
 	ends    map[*streamEnd]struct{}
 	writers int
 	ended   bool
@@ -421,10 +422,11 @@ func (s *Store) enqueue(c *Conn, st *stream, e *entry) {
 // take1 takes one of c's references to e away, without the consequences. mu is held.
 func (s *Store) take1(c *Conn, e *entry) {
 	r := c.refs[e.id]
-	if r.count == 1 {
+	r.count--
+	c.settleUnacked(&r)
+	if r.count == 0 {
 		delete(c.refs, e.id)
 	} else {
-		r.count--
 		c.refs[e.id] = r
 	}
 	e.refs--
@@ -483,6 +485,9 @@ func (s *Store) dequeue(c *Conn, st *stream) frame {
 	f.e.refs--
 	c.refer(f.e)
 	st.popped++
+	if c.acks {
+		c.isUnacked(f, st)
+	}
 	return f
 }
 
@@ -543,8 +548,9 @@ func (c *Conn) popped(end *streamEnd, f frame) (Popped, error) {
 
 // giveBack puts a popped frame back to where it was. mu is held.
 func (c *Conn) giveBack(st *stream, f frame) {
-	c.s.take1(c, f.e)
+	defer c.s.match(st)
 	if st.gone {
+		c.s.take1(c, f.e)
 		c.s.collect(f.e)
 		return
 	}
@@ -558,7 +564,8 @@ func (c *Conn) giveBack(st *stream, f frame) {
 	st.frames = slices.Insert(st.frames, at, f)
 	st.bytes += f.e.size
 	st.popped--
-	c.s.match(st)
+	c.acked(f.e.id, f.number) // now that the stream has something to stay for
+	c.s.take1(c, f.e)
 }
 
 // Result says how the waiting ended: a push gives a Popped of nothing. Call it once, when wake was called.

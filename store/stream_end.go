@@ -93,7 +93,7 @@ func (s *Store) leaveStream(end *streamEnd, died bool) {
 
 // dropStream forgets a stream that nobody has open and that has nothing. mu is held.
 func (s *Store) dropStream(st *stream) {
-	if len(st.ends) == 0 && len(st.frames) == 0 && !st.keep {
+	if len(st.ends) == 0 && len(st.frames) == 0 && st.unacked == 0 && !st.keep {
 		s.removeStream(st)
 	}
 }
@@ -187,4 +187,116 @@ func (st *stream) info() object.StreamInfo {
 			object.StreamUser{PID: end.c.owner.PID, Program: end.c.owner.Name, Writes: end.writes, Reads: end.reads})
 	}
 	return info
+}
+
+// A frame that was popped can still be lost: the reader may be interrupted, or die, before it has the reply. So a peer
+// that acknowledges says which frames it has, by AckFrame, or by releasing them. When its connection ends, the others
+// go back to where they were in their streams.
+
+// maxUnacked bounds how often one connection has one object unacknowledged, as frames of the same object.
+const maxUnacked = maxStreamWaits
+
+// unacked is a frame that was popped and is not acknowledged. Guarded by Store.mu.
+type unacked struct {
+	st     *stream
+	number uint64
+	next   *unacked // of the same object, popped before
+}
+
+// Acknowledges says that c's peer acknowledges the frames that it pops. It is called before c is used otherwise.
+func (c *Conn) Acknowledges() { c.acks = true }
+
+// AckFrame says that the peer has a frame that it popped: it does not go back any more. ErrNotFound: there is no such
+// frame, or it was acknowledged already.
+func (c *Conn) AckFrame(id object.ID, number uint64) error {
+	c.s.mu.Lock()
+	defer c.s.unlock()
+	if !c.acked(id, number) {
+		return fmt.Errorf("%w: object %s is not a frame %d that waits to be acknowledged", object.ErrNotFound, id, number)
+	}
+	return nil
+}
+
+// isUnacked notes a frame that c has popped, and holds a reference for. mu is held.
+func (c *Conn) isUnacked(f frame, st *stream) {
+	r := c.refs[f.e.id]
+	if c.unacked >= maxUnacked && r.unackedFrames() >= maxUnacked {
+		c.dropUnacked(r.oldestUnacked())
+	}
+	u := c.freeUnacked
+	if u == nil {
+		u = new(unacked)
+	} else {
+		c.freeUnacked = u.next
+	}
+	*u = unacked{st: st, number: f.number, next: r.unacked}
+	r.unacked = u
+	c.refs[f.e.id] = r
+	c.unacked++
+	st.unacked++
+}
+
+// acked drops the record of a frame; it reports whether there was one. mu is held.
+func (c *Conn) acked(id object.ID, number uint64) bool {
+	r := c.refs[id]
+	for u := &r.unacked; *u != nil; u = &(*u).next {
+		if (*u).number == number {
+			c.dropUnacked(u)
+			c.refs[id] = r
+			return true
+		}
+	}
+	return false
+}
+
+// settleUnacked has a reference of which some were given back have no more frames than references. mu is held.
+func (c *Conn) settleUnacked(r *reference) {
+	for n := r.unackedFrames(); n > r.count; n-- {
+		c.dropUnacked(r.oldestUnacked())
+	}
+}
+
+func (r *reference) unackedFrames() (n int) {
+	for u := r.unacked; u != nil; u = u.next {
+		n++
+	}
+	return n
+}
+
+// oldestUnacked is where the record of the frame stands that was popped first. There is one.
+func (r *reference) oldestUnacked() **unacked {
+	u := &r.unacked
+	for (*u).next != nil {
+		u = &(*u).next
+	}
+	return u
+}
+
+// dropUnacked takes a record out of its list. mu is held.
+func (c *Conn) dropUnacked(at **unacked) {
+	u := *at
+	*at = u.next
+	st := u.st
+	*u = unacked{next: c.freeUnacked}
+	c.freeUnacked = u
+	c.unacked--
+	if st.unacked--; st.unacked == 0 {
+		c.s.dropStream(st)
+	}
+}
+
+// giveUnackedBack puts the frames that a closed connection has not acknowledged back to where they were. mu is held,
+// and let go after some.
+func (c *Conn) giveUnackedBack() {
+	steps := 0
+	for id := range c.refs {
+		if c.unacked == 0 {
+			return
+		}
+		for u := c.refs[id].unacked; u != nil; u = c.refs[id].unacked {
+			c.giveBack(u.st, frame{c.refs[id].e, u.number})
+			c.s.breathe(&steps)
+		}
+		c.s.breathe(&steps)
+	}
 }

@@ -15,7 +15,7 @@
 
 #include "internal.h"
 
-enum { MAX_REPLY = 256 << 20 };
+enum { MAX_REPLY = 256 << 20, ACK_BYTES = 24 };
 
 int check_mine(const tendril *t)
 {
@@ -297,6 +297,7 @@ static void sending_failed(tendril *t)
 bool push(tendril *t, int flags)
 {
 	size_t sent;
+	t->ack_end = 0;
 	if (t->out_n == 0)
 		return true;
 	if (send_all(t->fd, t->out, t->out_n, flags, &sent)) {
@@ -437,7 +438,7 @@ int simple(tendril *t, uint64_t gen, struct writer *w)
 
 void post_locked(tendril *t, enum message kind, const void *payload, size_t n)
 {
-	uint8_t raw[HEADER_BYTES + 16];
+	uint8_t raw[HEADER_BYTES + 32];
 	struct writer w = begin_frame(raw, sizeof raw, kind);
 	put_bytes(&w, payload, n);
 	number_frame(&w, 0);
@@ -465,8 +466,24 @@ void forget(tendril *t, struct view *v)
 	post_locked(t, M_FORGET, number, sizeof number);
 }
 
+void post_ack(tendril *t, const tendril_id *id, uint64_t number)
+{
+	uint8_t payload[ACK_BYTES];
+	memcpy(payload, id, sizeof *id);
+	store_u64(payload + sizeof *id, number);
+	pthread_mutex_lock(&t->send_mu);
+	if (t->acks) {
+		post_locked(t, M_STREAM_ACK, payload, sizeof payload);
+		t->ack_end = t->out_n;
+		t->acked = *id;
+	}
+	pthread_mutex_unlock(&t->send_mu);
+}
+
 void say_released(tendril *t, const tendril_id *id, struct view *v, bool large)
 {
+	if (t->ack_end && t->ack_end == t->out_n && memcmp(&t->acked, id, sizeof *id) == 0)
+		t->out_n -= HEADER_BYTES + ACK_BYTES; /* the release says as much */
 	post_locked(t, M_RELEASE, id, sizeof *id); /* of an unsealed object: an abort */
 	if (large) {
 		pthread_mutex_lock(&t->mu);

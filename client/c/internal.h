@@ -54,7 +54,8 @@ enum {
 	REPLY_BIT = 0x8000,
 	ERROR_FRAME = 0xFFFF,
 	WIRE_LOWEST = 1,
-	WIRE_VERSION = 2 /* the highest */
+	WIRE_VERSION = 3, /* the highest */
+	WIRE_ACKS = 3 /* from here on popped frames are acknowledged */
 };
 #define WIRE_MAGIC 0x4C524454u
 
@@ -65,7 +66,7 @@ enum message {
 	M_CHECKSUM = 70, M_READ_RANGE = 71, M_WATCH = 72,
 	M_STREAM_OPEN = 80, M_STREAM_PUSH = 81, M_STREAM_POP = 82, M_STREAM_END = 83, M_STREAM_CLOSE = 84,
 	M_STREAM_UNPOP = 85, M_STREAM_LIST = 86, M_STREAM_REMOVE = 87, M_FILL = 89, M_FILLED = 90, M_SEAL_FILLED = 91,
-	M_COMPOSE = 92, M_RECLAIM = 93, M_OPEN_INDEX = 100, M_INDEX_LEVEL = 101, M_LIST_PAGE = 145,
+	M_COMPOSE = 92, M_RECLAIM = 93, M_STREAM_ACK = 95, M_OPEN_INDEX = 100, M_INDEX_LEVEL = 101, M_LIST_PAGE = 145,
 	M_CREATE_DEVICE = 160, M_GET_DEVICE = 161, M_COPY_OBJECT = 162, M_GPUS = 163, M_SEAL_DEVICE = 164
 };
 
@@ -310,6 +311,9 @@ struct tendril {
 	pthread_mutex_t send_mu;
 	uint8_t out[OUT_BYTES];        /* guarded by send_mu: one-way messages that the socket has not taken yet */
 	size_t out_n;
+	size_t ack_end;                /* out ends here with the acknowledgement of the frame acked; 0: it does not */
+	tendril_id acked;
+	bool acks;                     /* the daemon knows acknowledgements */
 	uint64_t next;                 /* the last request number; guarded by mu */
 
 	pthread_mutex_t mu;
@@ -369,6 +373,8 @@ void post(tendril *, enum message, const void *payload, size_t n);
 /* Releases a reference of the generation gen, or aborts an unsealed object (filling), and releases the view. */
 void give_back(tendril *, uint64_t gen, const tendril_id *, struct view *, bool filling);
 /* Sends Release and, if large and the view is idle, unmaps it and sends Forget. send_mu is held. */
+/* Has the next message, or the release, tell the daemon that a popped frame is here. */
+void post_ack(tendril *, const tendril_id *, uint64_t number);
 void say_released(tendril *, const tendril_id *, struct view *, bool large);
 /* Unmaps an idle segment and tells the daemon. No reply may be in progress that could name it. Both locks are held. */
 void forget(tendril *, struct view *);
@@ -440,6 +446,8 @@ int buffer_reopen(tendril_buffer *, int status);
 int send_with_spare(tendril *, const tendril_buffer *, const struct writer *, struct call *);
 /* Turn the reply to a Get into an object, or that to a Fill into a buffer. They drop the call. */
 int object_of_call(tendril *, struct call *, tendril_object *);
+/* The same, but if it fails the reference and the call are still the caller's. */
+int object_of_frame(tendril *, struct call *, tendril_object *);
 int part_of_call(tendril *, struct call *, tendril_buffer *);
 enum tendril_lifetime lifetime_of(const tendril_options *);
 /* Copies the metadata for the object that a buffer will be, with a NUL behind it. No metadata: it changes nothing. The

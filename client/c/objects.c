@@ -400,7 +400,7 @@ static struct writer get_frame(uint8_t *raw, size_t cap, tendril_key key, uint32
 	return w;
 }
 
-int object_of_call(tendril *t, struct call *c, tendril_object *o)
+int object_of_frame(tendril *t, struct call *c, tendril_object *o)
 {
 	struct hold *h;
 	void *data;
@@ -411,11 +411,8 @@ int object_of_call(tendril *t, struct call *c, tendril_object *o)
 	if (status == TENDRIL_OK)
 		index_remember(t, c->view);
 	pthread_mutex_unlock(&t->mu);
-	if (status != TENDRIL_OK) {
-		give_back(t, c->gen, &c->id, c->view, false);
-		drop_call(c);
+	if (status != TENDRIL_OK)
 		return status;
-	}
 	atomic_fetch_add(&t->refs, 1);
 	*o = (tendril_object){.id = c->id, .data = data, .size = c->size, .lifetime = (enum tendril_lifetime)c->lifetime};
 	if (c->length) {
@@ -427,6 +424,16 @@ int object_of_call(tendril *t, struct call *c, tendril_object *o)
 	o->internal[OF_HOLD] = h;
 	drop_call(c);
 	return TENDRIL_OK;
+}
+
+int object_of_call(tendril *t, struct call *c, tendril_object *o)
+{
+	int status = object_of_frame(t, c, o);
+	if (status != TENDRIL_OK) {
+		give_back(t, c->gen, &c->id, c->view, false);
+		drop_call(c);
+	}
+	return status;
 }
 
 static int check_key(tendril_key key)

@@ -65,6 +65,7 @@ static int read_hello(tendril *t, const struct frame *f)
 	if (version < WIRE_LOWEST || version > WIRE_VERSION)
 		return tdl_fail(TENDRIL_VERSION, "the daemon chose version %u; this client offered %d to %d",
 			version, WIRE_LOWEST, WIRE_VERSION);
+	t->acks = version >= WIRE_ACKS;
 	memcpy(t->daemon.incarnation, incarnation, sizeof t->daemon.incarnation);
 	t->daemon.version = keep_text(t, program, n);
 	t->daemon.tenant = keep_text(t, tenant, m);
@@ -224,6 +225,8 @@ void tendril_close(tendril *t)
 	}
 	give_up_spare(t);
 	pthread_mutex_lock(&t->send_mu);
+	if (t->fd >= 0)
+		push(t, MSG_DONTWAIT); /* what was popped is not to go back, and what was put back is */
 	pthread_mutex_lock(&t->mu);
 	t->closed = true;
 	if (t->index_over)

@@ -9,7 +9,8 @@ enum {
 	STREAM_READS = 1, STREAM_WRITES = 2,
 	STREAM_FLAGS = TENDRIL_STREAM_NEW | TENDRIL_STREAM_EXISTING | TENDRIL_STREAM_DROP_OLDEST | TENDRIL_STREAM_KEEP,
 	SMALL_FRAME = HEADER_BYTES + 64 + TENDRIL_MAX_NAME,
-	COMPOSE_BYTES = HEADER_BYTES + MAX_PAYLOAD
+	COMPOSE_BYTES = HEADER_BYTES + MAX_PAYLOAD,
+	UNPOP_BYTES = 8 + sizeof(tendril_id) + 8
 };
 
 struct tendril_stream {
@@ -170,6 +171,16 @@ int tendril_stream_push_object(tendril_stream *s, tendril_object *o, int64_t wai
 	return status;
 }
 
+/* Puts a frame back that the program does not get. */
+static void post_unpop(tendril_stream *s, const tendril_id *id, uint64_t number)
+{
+	uint8_t payload[UNPOP_BYTES];
+	store_u64(payload, s->number);
+	memcpy(payload + 8, id, sizeof *id);
+	store_u64(payload + 8 + sizeof *id, number);
+	post(s->t, M_STREAM_UNPOP, payload, sizeof payload);
+}
+
 int tendril_stream_pop(tendril_stream *s, int64_t wait_ms, tendril_object *out, uint64_t *number)
 {
 	uint8_t raw[HEADER_BYTES + 12];
@@ -189,9 +200,18 @@ int tendril_stream_pop(tendril_stream *s, int64_t wait_ms, tendril_object *out, 
 	status = round_trip(s->t, &w, &c);
 	if (status != TENDRIL_OK)
 		return status;
+	uint64_t frame = c.number;
+	status = object_of_frame(s->t, &c, out);
+	if (status != TENDRIL_OK) {
+		post_unpop(s, &c.id, frame);
+		give_back(s->t, 0, &c.id, c.view, false); /* of no generation: nothing is sent */
+		drop_call(&c);
+		return status;
+	}
 	if (number)
-		*number = c.number;
-	return object_of_call(s->t, &c, out);
+		*number = frame;
+	post_ack(s->t, &out->id, frame);
+	return TENDRIL_OK;
 }
 
 int tendril_stream_unpop(tendril_stream *s, tendril_object *o, uint64_t number)

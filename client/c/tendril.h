@@ -381,7 +381,8 @@ TENDRIL_API int tendril_stream_push_object(tendril_stream *, tendril_object *, i
 
 /* Takes the oldest frame, or waits for one up to wait_ms (TENDRIL_TIMEOUT; TENDRIL_FOREVER). Release *out; then the
  * writer may use its memory again. *number (NULL: not wanted) counts from 1 in the order of the pushes; missing numbers
- * were dropped, or popped by others.
+ * were dropped, or popped by others. If the process ends before it releases the frame, calls something else that asks
+ * the daemon, or closes the connection, the frame goes back for the next pop. After an error no frame is lost.
  * TENDRIL_ENDED: there are no more frames. TENDRIL_ABORTED: the stream was removed, or its last writer's connection
  * ended while it had the stream open. */
 TENDRIL_API int tendril_stream_pop(tendril_stream *, int64_t wait_ms, tendril_object *out, uint64_t *number);

@@ -19,7 +19,7 @@ func TestLimitsHaveACodeOfTheirOwn(t *testing.T) {
 	for _, test := range []struct {
 		highest, version uint16
 		limit            object.Code
-	}{{1, 1, 8}, {2, 2, 16}, {9, 2, 16}} {
+	}{{1, 1, 8}, {2, 2, 16}, {9, wire.Version, 16}} {
 		for what, n := range map[string]struct {
 			opts store.Options
 			ask  *wire.CreateRequest

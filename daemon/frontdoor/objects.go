@@ -31,6 +31,9 @@ func (c *connection) hello(m wire.HelloRequest) (ipc.Payload, error) {
 	if err != nil {
 		return nil, err
 	}
+	if version >= wire.VersionAcks {
+		conn.Acknowledges()
+	}
 	c.stateMu.Lock()
 	c.peer.Name, c.store = m.Program, conn
 	c.stateMu.Unlock()

@@ -120,6 +120,10 @@ func (c *connection) streamClose(m wire.Number) error { return c.store.CloseStre
 
 func (c *connection) streamCancel(m wire.Number) error { return c.store.CancelStream(m.N) }
 
+func (c *connection) streamAck(m wire.StreamAckRequest) error {
+	return c.store.AckFrame(m.ID, m.Number)
+}
+
 func (c *connection) streamUnpop(m wire.StreamUnpopRequest) error {
 	return c.store.Unpop(m.Stream, m.ID, m.Number)
 }

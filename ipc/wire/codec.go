@@ -1826,6 +1826,23 @@ func (m *SetPeerRequest) Decode(b []byte) error {
 	return r.End(object.ErrProtocol, "SetPeerRequest")
 }
 
+// Append appends the payload: 16 bytes id, u64 number.
+func (m *StreamAckRequest) Append(b []byte) []byte {
+	b = append(b, m.ID[:]...)
+	b = binary.LittleEndian.AppendUint64(b, m.Number)
+	return b
+}
+
+// Decode reads a whole payload.
+func (m *StreamAckRequest) Decode(b []byte) error {
+	r := field.Read(b)
+	if p := r.Take(24, "id to number"); p != nil {
+		copy(m.ID[:], p[0:])
+		m.Number = binary.LittleEndian.Uint64(p[16:])
+	}
+	return r.End(object.ErrProtocol, "StreamAckRequest")
+}
+
 // Append appends the payload: u64 stream, bool abort.
 func (m *StreamEndRequest) Append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint64(b, m.Stream)
@@ -2255,6 +2272,7 @@ var typeNames = map[Type]string{
 	Compose:            "Compose",
 	Reclaim:            "Reclaim",
 	Takeover:           "Takeover",
+	StreamAck:          "StreamAck",
 	OpenIndex:          "OpenIndex",
 	IndexLevel:         "IndexLevel",
 	Hurry:              "Hurry",

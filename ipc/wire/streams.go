@@ -78,6 +78,14 @@ type StreamEndRequest struct {
 	Abort  bool // what waits is dropped
 }
 
+// StreamAckRequest says that the peer has a frame.
+//
+//wire:payload StreamAck
+type StreamAckRequest struct {
+	ID     object.ID
+	Number uint64 // the frame's
+}
+
 // StreamUnpopRequest puts a popped frame back.
 //
 //wire:payload StreamUnpop

@@ -12,10 +12,11 @@ import (
 // Magic begins a Hello: "TDRL".
 const Magic = 0x4C524454
 
-// Protocol versions that this package speaks. Version 2 has the error code of object.ErrLimit.
+// Protocol versions that this package speaks. Version 2 has the error code of object.ErrLimit, version 3 StreamAck.
 const (
 	LowestVersion = 1
-	Version       = 2
+	Version       = 3
+	VersionAcks   = 3 // from here on a peer acknowledges the frames that it pops
 )
 
 // CodeFor gives the code that says an error to a peer of a protocol version, which must understand it: to one of

@@ -91,6 +91,13 @@ type Conn struct {
 	Tenant, Name string
 	PID          int    // 0: not a process of this machine
 	Refs         []byte // a table: table.go
+	Unacked      []Popped
+}
+
+// Popped is a frame that a connection popped, and that its peer may not have. The reference is one of the connection's.
+type Popped struct {
+	Stream string
+	Frame
 }
 
 // New makes a State of what came from another process. fds are the segments' descriptors; it takes

@@ -1,6 +1,7 @@
 /* Streams, filling together and composites, against a real daemon. */
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include "check.h"
@@ -182,6 +183,80 @@ static void objects_are_gone(void)
 	CHECK(!"all objects are gone");
 }
 
+/* Pops in a child that ends as said. Returns the number of the frame that it got. */
+static uint64_t pop_in_child(const char *name, const char *end)
+{
+	int got[2];
+	uint64_t number = 0;
+	CHECK(pipe(got) == 0);
+	pid_t pid = fork();
+	if (pid == 0) {
+		tendril *t = dial();
+		tendril_stream *r;
+		tendril_object o;
+		OK(tendril_stream_read(t, name, NULL, &r));
+		if (strcmp(end, "mapping fails") == 0) {
+			struct rlimit none = {0, 0}, was;
+			CHECK(getrlimit(RLIMIT_AS, &was) == 0);
+			none.rlim_max = was.rlim_max;
+			CHECK(setrlimit(RLIMIT_AS, &none) == 0);
+			int status = tendril_stream_pop(r, 0, &o, &number);
+			CHECK(setrlimit(RLIMIT_AS, &was) == 0);
+			CHECK(status != TENDRIL_OK && number == 0);
+		} else {
+			OK(tendril_stream_pop(r, 0, &o, &number));
+		}
+		if (strcmp(end, "released") == 0)
+			tendril_release(&o);
+		if (strcmp(end, "another request") == 0)
+			IS(TENDRIL_NOT_FOUND, tendril_delete(t, tendril_named("there is none")));
+		if (strcmp(end, "put back") == 0) {
+			OK(tendril_stream_unpop(r, &o, number));
+			number = 0;
+		}
+		if (strcmp(end, "closed") == 0 || strcmp(end, "mapping fails") == 0)
+			tendril_close(t);
+		if (strcmp(end, "at once") == 0)
+			number = 0; /* without a word */
+		CHECK(write(got[1], &number, sizeof number) == sizeof number);
+		_exit(0);
+	}
+	close(got[1]);
+	CHECK(read(got[0], &number, sizeof number) == sizeof number);
+	close(got[0]);
+	wait_ok(pid);
+	return number;
+}
+
+/* A frame is its reader's once the daemon has heard so. Otherwise it goes back when the reader ends. */
+static void ends_of_readers(void)
+{
+	static const char *const ends[] = {"released", "another request", "put back", "closed", "mapping fails", "at once"};
+	tendril *t = dial();
+	for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+		tendril_stream *w, *r;
+		char *json;
+		OK(tendril_stream_write(t, ends[i], NULL, &w));
+		push_text(w, t, "first", TENDRIL_OK);
+		push_text(w, t, "second", TENDRIL_OK);
+		uint64_t got = pop_in_child(ends[i], ends[i]);
+		for (int users = 2; users > 1; pause_ms(1)) { /* until the child's end was met */
+			OK(tendril_streams_json(t, ends[i], &json));
+			users = 0;
+			for (const char *p = json; (p = strstr(p, "\"pid\"")); p++)
+				users++;
+			free(json);
+		}
+		OK(tendril_stream_read(t, ends[i], NULL, &r));
+		if (got == 0)
+			pop_text(r, "first", 1);
+		pop_text(r, "second", 2);
+		tendril_stream_close(w);
+		tendril_stream_close(r);
+	}
+	tendril_close(t);
+}
+
 static void forked(void)
 {
 	tendril *t = dial();
@@ -316,7 +391,8 @@ static void daemon_dies(void)
 int main(void)
 {
 	static const struct test tests[] = {
-		{"order", order}, {"from_the_index", from_the_index}, {"bounds", bounds}, {"forked", forked}, {"filling", filling}, {"composites", composites}, {"patience", patience},
+		{"order", order}, {"from_the_index", from_the_index}, {"bounds", bounds}, {"ends_of_readers", ends_of_readers},
+		{"forked", forked}, {"filling", filling}, {"composites", composites}, {"patience", patience},
 		{"objects_are_gone", objects_are_gone},
 	};
 	return run_tests("test_streams", tests, sizeof tests / sizeof *tests, daemon_dies);

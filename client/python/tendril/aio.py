@@ -100,6 +100,7 @@ async def pop(reader: "Reader", timeout: Optional[float] = None) -> "Frame":
             if deadline is not None and time.monotonic() >= deadline:
                 raise
             continue
+        reader._live.popped(frame._hold)
         frame._hold.ends_with = wire.RELEASE
         return frame
 

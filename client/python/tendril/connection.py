@@ -221,6 +221,7 @@ class Connection:
         self._unreleased: List[Hold] = []  # whose releases the daemon did not get
         self._lost = lost
         self._ended: Deque["tuple[int, Hold]"] = collections.deque()  # segment and reference of leases that ended
+        self._popped: Deque[Hold] = collections.deque()  # of popped frames that are to be acknowledged
         self._swept = self._last_end = self._kept_little = time.monotonic()
         self._late = False  # the background thread knows that releases wait
         self._dead: Optional[TendrilError] = None
@@ -247,6 +248,7 @@ class Connection:
 
     def close(self) -> None:
         """Ends the connection. Memory that is in use stays mapped until its last view is gone."""
+        self._flush_ended()
         self._fail(Disconnected("the connection was closed"))
 
     def abandon(self) -> None:
@@ -266,6 +268,7 @@ class Connection:
             self._dead, self.alive = error, False
             self._unreleased += [hold for _, hold in self._unconfirmed]
             self._unconfirmed.clear()
+            self._popped.clear()
             if hang_up:
                 try:
                     self._sock.shutdown(socket.SHUT_RDWR)
@@ -470,7 +473,7 @@ class Connection:
         raw is empty from when the entry is among what is sent, if not by this call, then by the next.
         """
         with self._sending:
-            if self._ended:
+            if self._ended or self._popped:
                 self._take_ended()
             _run(map(self._out.extend, map(raw.pop, _FIRST)))
             return self._push(_SEND)
@@ -561,6 +564,7 @@ class Connection:
                 self._fail(Disconnected("lost the daemon at %s: %s" % (self.path, e)))
         except BaseException:
             if self._halfway and self._reading is p:
+                self._flush_ended()  # acknowledges the frames that did come
                 self._fail(Disconnected("a reply of the daemon at %s was interrupted" % self.path))
             raise
 
@@ -862,6 +866,18 @@ class Connection:
             self._tidier.hurry()
         return self._dead is None
 
+    def popped(self, hold: Hold) -> None:
+        """Before a pop returns: its frame is acknowledged by its release, by what is sent next, or by the background
+        thread. The caller then makes RELEASE what hold ends with, and returns: no interrupt comes in between.
+        Raises Disconnected if the daemon cannot hear of it: it gives the frame to another reader.
+        """
+        self._check()
+        if self.version >= wire.ACKS_VERSION:
+            self._popped.append(hold)
+            if not self._late and self._tidier is not None and self._tidier.started:
+                self._late = True
+                self._tidier.hurry()
+
     def flush_late(self) -> None:
         """Sends the releases that wait for a request."""
         self._late = False
@@ -871,7 +887,9 @@ class Connection:
         """Sends the releases of ended leases. Never waits: who holds a lock now sends them afterwards."""
         if self.pid != os.getpid():
             return
-        while self._ended and self._dead is None:
+        popped = bool(self._popped)
+        while (self._ended or popped) and self._dead is None:
+            popped = False
             taken: List[bool] = []
             try:
                 _run(map(taken.append, map(self._sending.acquire, _NOW)))
@@ -894,15 +912,26 @@ class Connection:
                 self._say_lost()
 
     def _take_ended(self) -> bool:
-        """Called under _sending: appends the releases of ended leases to _out. False: _turn is taken."""
-        if not self._ended:
+        """Called under _sending: appends the releases of ended leases to _out, and what acknowledges popped frames that
+        are not among them. False: _turn is taken.
+        """
+        if not self._ended and not self._popped:
             return True
         taken: List[bool] = []
         try:
             _run(map(taken.append, map(self._turn_lock.acquire, _NOW)))
             if not taken[0]:
                 return False
-            for hold in self._settle():
+            ended = self._settle()
+            for _ in range(len(self._popped)):
+                hold = self._popped.popleft()
+                if hold not in self._holds or hold.body is None:
+                    continue  # its release says as much
+                if hold.ends_with == wire.STREAM_UNPOP:
+                    self._popped.append(hold)  # its pop has not returned
+                else:
+                    self._out += wire.frame(wire.STREAM_ACK, 0, hold.body[8:])
+            for hold in ended:
                 if hold.ends_with == wire.RELEASE:
                     self._unconfirmed.append((self._next, hold))
                     self._out += _RELEASE_HEAD + hold.object_id

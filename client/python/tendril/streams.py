@@ -175,6 +175,7 @@ class Reader(_End):
         """
         body = self._body() + struct.pack("<I", wire.wait_ms(timeout))
         frame: Frame = self._live.call(wire.STREAM_POP, body, self._decode)
+        self._live.popped(frame._hold)
         frame._hold.ends_with = wire.RELEASE
         return frame
 

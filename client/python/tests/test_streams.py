@@ -367,6 +367,68 @@ class Late(WithDaemon):
         self.assertGreater(interrupts, 10)
         self.assertEqual(taken, [])
 
+    def interrupted_at(self, step, call):
+        """Calls, and interrupts it at one of its steps: where a function of the client begins, or behind a call into C.
+        There the interpreter looks for signals. Returns where that was, None if there are not so many steps, and what
+        the call returned.
+        """
+        steps, at = 0, []
+
+        def profile(frame, event, function):
+            nonlocal steps
+            if event not in ("call", "c_return") or at or "tendril" not in frame.f_code.co_filename.split(os.sep)[-2:]:
+                return
+            steps += 1
+            if steps > step:
+                at.append("%s:%d, %s" % (frame.f_code.co_name, frame.f_lineno, getattr(function, "__name__", event)))
+                raise KeyboardInterrupt
+
+        value = None
+        try:
+            sys.setprofile(profile)
+            value = call()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.setprofile(None)
+        return (at[0] if at else None), value
+
+    def test_no_interrupt_loses_a_frame(self):
+        """Whichever step of a pop it comes at: what was pushed is what pops returned and what is left, in order, each
+        frame once."""
+        self.addCleanup(setattr, sys, "unraisablehook", sys.unraisablehook)
+        sys.unraisablehook = lambda _: None
+        writer = self.store.writer("l-each", frames=1000, keep=True)
+        self.addCleanup(writer.close)
+        other = self.store.reader("l-each")
+        self.addCleanup(other.close)
+        step, pushed, wrong = 0, 0, []
+        while True:
+            writer.push(b"one")
+            writer.push(b"two")
+            pushed += 2
+            store = tendril.connect(self.daemon.socket, reconnect=False)
+            reader = store.reader("l-each", existing=True)
+            at, frame = self.interrupted_at(step, reader.pop)
+            got = [frame.number] if frame is not None else []
+            del frame
+            if reader._live._sending.locked() or reader._live._turn_lock.locked():
+                self.fail("a lock is taken after " + at)
+            store.close()
+            until(lambda: len(self.told("l-each", "users")) == 2, "the end of the interrupted connection")
+            left = []
+            while self.told("l-each", "frames"):
+                left.append(other.pop(0).number)
+            if got + left != [pushed - 1, pushed]:
+                wrong.append((at, got, left))
+                if len(wrong) > 3:
+                    break
+            if at is None:
+                break
+            step += 1
+        self.assertEqual(wrong, [])
+        self.assertGreater(step, 50)
+
     def test_abort_of_an_interrupted_push_that_happened(self):
         """A reader of the same connection keeps what it popped."""
         writer, reader = self.late.writer("l-push"), self.late.reader("l-push")

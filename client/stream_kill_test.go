@@ -1,0 +1,134 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"tendril/client"
+	"tendril/store"
+	"tendril/store/object"
+)
+
+func init() { processes["reader"] = readerProcess }
+
+// readerProcess pops from stream "s" as READER_STAGE says, prints what it got and "ready", and stays until it is
+// killed.
+func readerProcess() {
+	ctx := context.Background()
+	stage := os.Getenv("READER_STAGE")
+	c, err := client.Dial(ctx, client.Options{})
+	if err != nil {
+		fmt.Println("failed:", err)
+		return
+	}
+	ahead := 0
+	if stage == "ahead" {
+		ahead = 3
+	}
+	r, err := c.OpenReader(ctx, "s", client.StreamOptions{Ahead: ahead})
+	if err != nil {
+		fmt.Println("failed:", err)
+		return
+	}
+	pop := func() *client.Frame {
+		f, err := r.Pop(ctx, -1)
+		if err != nil {
+			fmt.Println("failed:", err)
+			return nil
+		}
+		fmt.Println(f.Number)
+		return f
+	}
+	switch stage {
+	case "opened":
+	case "waiting":
+		go r.Pop(ctx, -1)
+	case "acknowledged", "ahead":
+		pop()
+		c.Streams(ctx, "") // the acknowledgement goes before it
+	case "released":
+		pop().Release()
+		c.Streams(ctx, "")
+	case "closed":
+		pop()
+		c.Close()
+	case "put back":
+		f := pop()
+		c.Streams(ctx, "")
+		r.Unpop(f)
+		c.Close()
+	}
+	fmt.Println("ready")
+	if stage != "closed" && stage != "put back" {
+		select {}
+	}
+}
+
+// Whenever a reader is killed, what it had not got comes back in order, and what it had got does not.
+func TestKilledReaderLosesNoFrame(t *testing.T) {
+	ctx := context.Background()
+	for _, stage := range []string{"opened", "waiting", "acknowledged", "ahead", "released", "closed", "put back"} {
+		t.Run(stage, func(t *testing.T) {
+			n := startNode(t, store.Options{})
+			c := n.dial(t)
+			w := must(c.OpenWriter(ctx, "s", client.StreamOptions{Frames: 10}))(t)
+			const frames = 5
+			push := func() {
+				for i := range frames {
+					if err := w.Write(ctx, []byte{byte(i + 1)}, nil, -1); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if stage != "waiting" {
+				push()
+			}
+			t.Setenv("READER_STAGE", stage)
+			p := start(t, "reader", n.socket)
+			got := uint64(0)
+			for line := p.line(t); line != "ready"; line = p.line(t) {
+				got = must(strconv.ParseUint(line, 10, 64))(t)
+			}
+			if stage == "put back" {
+				got--
+			}
+			if stage == "waiting" {
+				waitFor(t, "the pop", func() bool { return must(c.Streams(ctx, ""))(t)[0].WaitingReaders == 1 })
+				stop(t, p) // it reads no more, so that the reply to its pop stays in the socket
+				push()
+			}
+			p.kill()
+			waitFor(t, "the reader's end", func() bool { return n.door.Connections() == 1 })
+			r := must(c.OpenReader(ctx, "s", client.StreamOptions{}))(t)
+			for want := got + 1; want <= frames; want++ {
+				f := must(r.Pop(ctx, 0))(t)
+				if f.Number != want || f.Bytes()[0] != byte(want) {
+					t.Fatalf("frame %d, want %d", f.Number, want)
+				}
+				f.Release()
+			}
+			if f, err := r.Pop(ctx, 0); !errors.Is(err, object.ErrTimeout) {
+				t.Errorf("another frame: %+v, %v", f, err)
+			}
+		})
+	}
+}
+
+// stop has a process stand still.
+func stop(t *testing.T, p *child) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the process to stand still", func() bool {
+		stat := must(os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid)))(t)
+		return strings.Contains(string(stat), ") T ")
+	})
+}
