@@ -84,7 +84,8 @@ void adopt_daemon(tendril *t, const tendril *from)
 	t->daemon.tenant = tenant ? tenant : before.tenant;
 }
 
-static int hello(tendril *t, const char *program)
+/* *hung_up: the daemon ended the connection before its first answer, without a reason. */
+static int hello(tendril *t, const char *program, bool *hung_up)
 {
 	uint8_t raw[HEADER_BYTES + 16 + PROGRAM_BYTES];
 	struct writer w = begin_frame(raw, sizeof raw, M_HELLO);
@@ -103,6 +104,7 @@ static int hello(tendril *t, const char *program)
 	int err = errno;
 	/* A daemon that refuses the connection sends the reason and hangs up. It can be read although writing failed. */
 	int status = receive_frame(t->fd, &t->in, whole ? HELLO_MS : 0, &f);
+	*hung_up = status == TENDRIL_DISCONNECTED || (!whole && status != TENDRIL_OK);
 	if (!whole && status != TENDRIL_OK)
 		return tdl_fail(TENDRIL_DISCONNECTED, "cannot write to the daemon at %s: %s", t->socket, strerror(err));
 	if (status == TENDRIL_TIMEOUT)
@@ -136,6 +138,26 @@ static int find_daemon(tendril *t, const char *named)
 		denied ? "ask who runs the daemon there to let you in" : "start one with: tendril daemon");
 }
 
+/* Finds a daemon and greets it; once more if it hangs up: it was taken over then, and nothing had been asked of it. */
+static int meet_daemon(tendril *t, const char *named, const char *program)
+{
+	bool hung_up = true;
+	int status = TENDRIL_OK;
+	for (int i = 0; i < 2 && hung_up; i++) {
+		if (t->fd >= 0)
+			close(t->fd);
+		t->fd = -1;
+		inbox_free(&t->in);
+		free(t->socket);
+		t->socket = NULL;
+		hung_up = false;
+		status = find_daemon(t, named);
+		if (status == TENDRIL_OK)
+			status = hello(t, program, &hung_up);
+	}
+	return status;
+}
+
 int open_connection(const tendril_connect_options *o, tendril **out)
 {
 	tendril *t = calloc(1, sizeof *t);
@@ -159,9 +181,7 @@ int open_connection(const tendril_connect_options *o, tendril **out)
 	explain_if_asked();
 	int status = mark_mine(t);
 	if (status == TENDRIL_OK)
-		status = find_daemon(t, o ? o->socket : NULL);
-	if (status == TENDRIL_OK)
-		status = hello(t, o ? o->program : NULL);
+		status = meet_daemon(t, o ? o->socket : NULL, o ? o->program : NULL);
 	if (status != TENDRIL_OK) {
 		if (t->fd >= 0)
 			close(t->fd);

@@ -183,6 +183,16 @@ static void refuse(int fd)
 	send_bytes(fd, bytes, sizeof bytes, 0);
 }
 
+static int hang_ups; /* connections that end before the first answer, without a reason */
+
+static void hang_up(int fd)
+{
+	uint8_t in[1 << 16];
+	if (read_all(fd, in, 16))
+		(void)read_all(fd, in + 16, in[0] | in[1] << 8);
+	hang_ups--;
+}
+
 /* The library's connect. If the peer refuses everybody, it returns once the peer has hung up: then writing fails. */
 int connect(int fd, __CONST_SOCKADDR_ARG to, socklen_t n)
 {
@@ -199,6 +209,8 @@ static void *serve(void *unused)
 	for (int fd; (fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC)) >= 0;) {
 		if (refuses)
 			refuse(fd);
+		else if (hang_ups > 0)
+			hang_up(fd);
 		else
 			serve_one(fd);
 		close(fd);
@@ -813,6 +825,19 @@ static void lying_devices(void)
 	IS(TENDRIL_INVALID, call(GPUS));
 }
 
+/* A daemon that ends a connection before its first answer is asked a second time, and no third. */
+static void once_more(void)
+{
+	for (int n = 0; n <= 2; n++) {
+		tendril *t = NULL;
+		int before = begun;
+		hang_ups = n;
+		IS(n < 2 ? TENDRIL_OK : TENDRIL_DISCONNECTED, tendril_connect(path, &t));
+		IS(n == 0 ? 1 : 2, begun - before);
+		tendril_close(t);
+	}
+}
+
 int main(void)
 {
 	pthread_t server;
@@ -839,6 +864,7 @@ int main(void)
 	limit();
 	leaving();
 	refused();
+	once_more();
 	bad_json();
 	golden_devices();
 	lying_devices();

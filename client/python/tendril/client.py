@@ -17,7 +17,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, TypeVar, Union
 
 from . import connection, objects, wire
-from .connection import Connection, Hold
+from .connection import Connection, Hold, opened
 from .data import is_pickle, meta_of, pickled, source_of
 from .errors import (
     Disconnected, Full, Invalid, Limit, NotFound, NotSealed, Permission, Protocol, Quota, TendrilError, Timeout,
@@ -151,7 +151,7 @@ class Client:
         deadline, pause = time.monotonic() + self._patience, _FIRST_PAUSE
         while True:
             try:
-                live = Connection(self._path, self._background, _Lost(self))
+                live = opened(self._path, self._background, _Lost(self))
                 self._path = live.path  # later connections go to the same daemon, or its successor
                 return live
             except Disconnected:

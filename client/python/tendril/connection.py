@@ -447,7 +447,7 @@ class Connection:
         except Protocol as e:
             self._fail(e)
         except OSError as e:
-            self._fail(e if isinstance(e, Disconnected) else Disconnected("lost the daemon at %s: %s" % (self.path, e)))
+            self._fail(e if isinstance(e, Disconnected) else _hung_up("lost the daemon at %s: %s" % (self.path, e)))
         if p.done:
             raise p.error or Disconnected("the daemon ended the stream")
         return True
@@ -561,7 +561,7 @@ class Connection:
             if isinstance(e, Disconnected):
                 self._fail(e)
             else:
-                self._fail(Disconnected("lost the daemon at %s: %s" % (self.path, e)))
+                self._fail(_hung_up("lost the daemon at %s: %s" % (self.path, e)))
         except BaseException:
             if self._halfway and self._reading is p:
                 self._flush_ended()  # acknowledges the frames that did come
@@ -590,7 +590,7 @@ class Connection:
         if flags & _CTRUNC or len(self._fds) > _MAX_FDS:
             raise Protocol("the daemon sent more descriptors than frames may carry")
         if not raw:
-            raise Disconnected("the daemon at %s closed the connection" % self.path)
+            raise _hung_up("the daemon at %s closed the connection" % self.path)
         if self._in:
             self._in = bytearray(self._in) if type(self._in) is bytes else self._in
             self._in += raw
@@ -1067,9 +1067,27 @@ class Connection:
         self._flush_ended()
 
 
+def opened(path: Optional[str], background: bool = True, lost: "Optional[Callable[[], None]]" = None) -> Connection:
+    """A Connection. If the daemon ends it before its first answer, without a reason, it is made once more: the daemon
+    was taken over then, and nothing had been asked of it. A refusal comes with its reason, and counts.
+    """
+    try:
+        return Connection(path, background, lost)
+    except Disconnected as e:
+        if not e.hung_up:
+            raise
+    return Connection(path, background, lost)
+
+
+def _hung_up(text: str) -> Disconnected:
+    error = Disconnected(text)
+    error.hung_up = True
+    return error
+
+
 def _unsent(why: BaseException) -> Disconnected:
     error = Disconnected(str(why))
-    error.unsent = True
+    error.unsent, error.hung_up = True, isinstance(why, Disconnected) and why.hung_up
     return error
 
 

@@ -135,6 +135,7 @@ class Disconnected(TendrilError, ConnectionError):
     """There is no daemon, or the connection broke. Unsealed objects and streams are lost; sealed ones stay readable."""
 
     unsent = False  # the request had not left, so it did not take place
+    hung_up = False  # the daemon ended the connection, and gave no reason
 
 
 _CLASSES = (

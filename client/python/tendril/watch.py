@@ -10,7 +10,7 @@ from typing import Any, Deque, Iterator, Optional
 import collections
 
 from . import wire
-from .connection import Connection
+from .connection import opened
 from .errors import Busy, Disconnected, Protocol, Timeout
 from .objects import IDText
 
@@ -61,7 +61,7 @@ class Watch:
 
     def _listen(self, path: Optional[str]) -> None:
         """Begins to listen to the daemon at path."""
-        self._connection = Connection(path, background=False)
+        self._connection = opened(path, background=False)
         try:
             self._request = self._connection.stream(wire.WATCH, wire.str16(self._prefix), self._events.append)
             deadline = time.monotonic() + _BEGIN_SECONDS

@@ -525,6 +525,42 @@ class Garbage(unittest.TestCase):
                 with self.assertRaisesRegex(tendril.Disconnected, "too many"):
                     tendril.connect(path)
 
+    def test_connects_once_more(self):
+        """A daemon that ends a connection before its first answer is asked a second time, and no third. One that says
+        why it refuses is asked once.
+        """
+        hello = struct.pack("<IHHQHH16xHIQ", 34, wire.HELLO | 0x8000, 0, 1, wire.VERSION, 0, 0, 1, 1)
+        refusal = struct.pack("<IHHQHH", 6, 0xFFFF, 0, 1, 12, 2) + b"no"
+        for answers, raised, tries in (((b"", hello), None, 2), ((b"", b"", hello), tendril.Disconnected, 2),
+                                       ((refusal, hello), tendril.Busy, 1)):
+            with self.subTest(tries=tries, raised=raised), tempfile.TemporaryDirectory() as home, \
+                    socket.socket(socket.AF_UNIX) as listener:
+                path, tried = os.path.join(home, "s"), []
+                listener.bind(path)
+                listener.listen(4)
+
+                def serve():
+                    for answer in answers:
+                        try:
+                            peer, _ = listener.accept()
+                        except OSError:
+                            return
+                        tried.append(answer)
+                        peer.recv(4096)
+                        peer.sendall(answer)
+                        peer.close()
+
+                server = threading.Thread(target=serve)
+                server.start()
+                try:
+                    tendril.connect(path).close()
+                    got = None
+                except tendril.TendrilError as e:
+                    got = type(e)
+                listener.shutdown(socket.SHUT_RDWR)
+                server.join()
+                self.assertEqual((got, len(tried)), (raised, tries))
+
     def test_refusal_is_no_broken_rule(self):
         fake = FakeDaemon(lambda k, p: struct.pack("<IHHQHH", 8, 0xFFFF, 0, 0, 12, 4) + b"full")
         self.addCleanup(fake.close)
