@@ -242,18 +242,18 @@ func TestSessionsAreChecked(t *testing.T) {
 	defer stop()
 	peer := frontdoor.Peer{PID: 1, Tenant: "uid:1", Name: "test"}
 	for _, old := range []string{"", `{"protocol":0}`, `{"protocol":99}`} {
-		if _, _, err := d.OpenSession(peer, "other", []byte(old)); !errors.Is(err, object.ErrVersion) ||
-			!strings.Contains(err.Error(), `"other"`) {
+		_, _, err := d.OpenSession(context.Background(), peer, "other", []byte(old))
+		if !errors.Is(err, object.ErrVersion) || !strings.Contains(err.Error(), `"other"`) {
 			t.Errorf("another protocol, options %q: %v", old, err)
 		}
 	}
 	for _, bad := range []string{"{", `{"selector":1}`, `{"selector":"` + strings.Repeat("x", maxSelectorBytes+1) +
 		`"}`, strings.Repeat(" ", maxOptionsBytes+1)} {
-		if _, _, err := d.OpenSession(peer, "test", []byte(bad)); !errors.Is(err, object.ErrInvalid) {
+		if _, _, err := d.OpenSession(context.Background(), peer, "test", []byte(bad)); !errors.Is(err, object.ErrInvalid) {
 			t.Errorf("options %.20q: %v", bad, err)
 		}
 	}
-	id, snap, err := d.OpenSession(peer, "test", []byte(`{"protocol":1,"selector":"0"}`))
+	id, snap, err := d.OpenSession(context.Background(), peer, "test", []byte(`{"protocol":1,"selector":"0"}`))
 	if err != nil || string(snap) != `{"platforms":[]}` {
 		t.Fatalf("%s, %v", snap, err)
 	}

@@ -66,13 +66,19 @@ type round struct {
 
 // wishes are the leases over nodes that programs of this node wait for, and those whose record is to end.
 type wishes struct {
-	mu     sync.Mutex             // a leaf
-	asked  map[fsm.UUID]time.Time // when last
-	calls  map[fsm.UUID]call      // of those in asked
-	asking map[fsm.UUID]bool      // a request is under way: one at a time for each
-	rounds map[fsm.UUID]round     // of those in asked that found too little
+	mu     sync.Mutex            // a leaf
+	asked  map[fsm.UUID]question // last
+	calls  map[fsm.UUID]call     // of those in asked
+	asking map[fsm.UUID]bool     // a request is under way: one at a time for each
+	rounds map[fsm.UUID]round    // of those in asked that found too little
 	ending map[fsm.UUID]bool
 	more   chan struct{} // something is to end; capacity 1
+}
+
+// question says when somebody asked, and who.
+type question struct {
+	at time.Time
+	by *leases.Asker
 }
 
 // call is what nodes have said of a lease that waits.
@@ -82,7 +88,7 @@ type call struct {
 }
 
 func newWishes() *wishes {
-	return &wishes{asked: map[fsm.UUID]time.Time{}, calls: map[fsm.UUID]call{}, asking: map[fsm.UUID]bool{},
+	return &wishes{asked: map[fsm.UUID]question{}, calls: map[fsm.UUID]call{}, asking: map[fsm.UUID]bool{},
 		rounds: map[fsm.UUID]round{},
 		ending: map[fsm.UUID]bool{}, more: make(chan struct{}, 1)}
 }
@@ -128,10 +134,22 @@ func (w *wishes) answered(id fsm.UUID) {
 }
 
 // note says that somebody waits for a lease.
-func (w *wishes) note(id fsm.UUID) {
+func (w *wishes) note(id fsm.UUID, by *leases.Asker) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.asked[id] = time.Now()
+	w.asked[id] = question{time.Now(), by}
+}
+
+// leave says that nobody waits for a lease any more, where by asked last, or is nil. A request that is under way leaves
+// by itself, once it knows that it must wait on.
+func (w *wishes) leave(id fsm.UUID, by *leases.Asker) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if last, there := w.asked[id]; there && !w.asking[id] && (by == nil || by == last.by) {
+		w.forget(id)
+		w.ending[id] = true
+		w.look()
+	}
 }
 
 // knows reports whether somebody waits for a lease, or its record is to end.
@@ -217,8 +235,8 @@ func (w *wishes) look() {
 func (w *wishes) due() []fsm.UUID {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for id, at := range w.asked {
-		if !w.asking[id] && time.Since(at) > leases.Patience {
+	for id, last := range w.asked {
+		if !w.asking[id] && time.Since(last.at) > leases.Patience {
 			w.forget(id)
 			w.ending[id] = true
 		}
@@ -234,7 +252,7 @@ func (w *wishes) gone(id fsm.UUID) {
 }
 
 // leaseOver gives a program of this node a lease of devices of all nodes.
-func (d *Daemon) leaseOver(p frontdoor.Peer, o *clwire.SessionOptions) (*leases.Lease, error) {
+func (d *Daemon) leaseOver(p frontdoor.Peer, o *clwire.SessionOptions, by *leases.Asker) (*leases.Lease, error) {
 	m := d.meta.now.Load()
 	ctx, cancel := context.WithTimeout(m.ctx, proposeTime)
 	defer cancel()
@@ -243,7 +261,7 @@ func (d *Daemon) leaseOver(p frontdoor.Peer, o *clwire.SessionOptions) (*leases.
 		return nil, fmt.Errorf("%w: a request with this ticket is under way", object.ErrBusy)
 	}
 	defer d.wishes.answered(id)
-	rec, err := d.wish(ctx, m, p, o.Lease, id)
+	rec, err := d.wish(ctx, m, p, o.Lease, id, by)
 	if errors.Is(err, object.ErrExists) {
 		return nil, err
 	}
@@ -304,17 +322,17 @@ func wishID(p frontdoor.Peer, o *clwire.LeaseOptions) (id fsm.UUID) {
 
 // wish enters a lease in the metadata, where it then waits in its place, or finds it there.
 func (d *Daemon) wish(ctx context.Context, m *membership, p frontdoor.Peer, o *clwire.LeaseOptions,
-	id fsm.UUID) (fsm.Lease, error) {
+	id fsm.UUID, by *leases.Asker) (fsm.Lease, error) {
 	rec := fsm.Lease{ID: id, Tenant: p.Tenant, Holder: clip(p.Name), Node: d.meta.node,
 		Incarnation: d.meta.incarnation, Count: uint32(o.Count), Whole: o.Whole}
 	if old, there := d.leaseRecord(rec.ID); there {
 		if err := d.mayGoOn(old); err != nil {
 			return old, err
 		}
-		d.wishes.note(rec.ID)
+		d.wishes.note(rec.ID, by)
 		return old, nil
 	}
-	d.wishes.note(rec.ID)
+	d.wishes.note(rec.ID, by)
 	if _, err := m.propose(ctx, &fsm.PutLease{Lease: rec}); err != nil {
 		d.wishes.done(rec.ID, !errors.Is(err, object.ErrExists)) // it may have been done all the same
 		return rec, err
@@ -384,12 +402,29 @@ func (d *Daemon) collect(ctx context.Context, m *membership, rec fsm.Lease, toke
 	for _, node := range taken {
 		d.keepAt(ctx, m, node, rec.ID)
 	}
+	if silent := d.silentMembers(m); wait && len(silent) > 0 {
+		unheard = true // it may come back, and what it has with it
+		reasons = append(reasons, "no answer from node "+strings.Join(silent, ", node "))
+	}
 	if matching < max(1, rec.Count) && !unheard {
 		return nil, fmt.Errorf("%w: devices to lease: %d wanted, and %d of all nodes that answer match; see: tendril devices --nodes",
 			object.ErrNoDevice, max(1, rec.Count), matching)
 	}
 	return nil, fmt.Errorf("%w: %d of the devices wanted are free: %s", object.ErrBusy, len(got),
 		strings.Join(reasons, "; "))
+}
+
+// silentMembers names the other members that do not answer and had devices.
+func (d *Daemon) silentMembers(m *membership) (names []string) {
+	m.raft.View(func(s *fsm.State) {
+		for _, x := range s.Devices() {
+			n, is := s.Node(x.Node)
+			if is && n.ID != m.node && !slices.Contains(names, n.Name) && !m.live.alive(n.ID).Answers {
+				names = append(names, n.Name)
+			}
+		}
+	})
+	return names
 }
 
 func (d *Daemon) takeAt(ctx context.Context, m *membership, node fsm.UUID,

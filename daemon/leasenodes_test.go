@@ -37,6 +37,7 @@ func fakePlatforms(node string, n int) func(context.Context) ([]*workers.Platfor
 // lessee is a program with sessions at one or more nodes.
 type lessee struct {
 	sessions []lesseeSession
+	waits    *client.Conn // that has a place in the line
 }
 
 type lesseeSession struct {
@@ -72,6 +73,9 @@ func leaseAt(t testing.TB, d *Daemon, o clwire.LeaseOptions) (*lessee, error) {
 	}
 	l := &lessee{}
 	snap, err := l.open(conn, o)
+	if l.waits != nil { // its place goes with it
+		t.Cleanup(func() { l.waits.Close() })
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -108,8 +112,12 @@ func (l *lessee) open(conn *client.Conn, o clwire.LeaseOptions) (snap clwire.Sna
 			err = json.Unmarshal(raw, &snap)
 		}
 	}
-	if err != nil {
+	if err != nil && o.Ticket != "" && errors.Is(err, object.ErrBusy) {
+		l.waits = conn
+	} else if err != nil {
 		conn.Close()
+	}
+	if err != nil {
 		return snap, err
 	}
 	s := lesseeSession{conn: conn}
@@ -609,4 +617,100 @@ func TestFreeDevicesAreToldOf(t *testing.T) {
 	if err := <-granted; err != nil {
 		t.Errorf("bob: %v", err)
 	}
+}
+
+// A question that the daemon keeps, here for an hour, ends with the connection, and the place in the line with it. So
+// does the place where its client says so.
+func TestPlaceGoesWithItsClient(t *testing.T) {
+	w := newNetwork(t)
+	w.devices, w.leaseHold = 1, time.Hour
+	x := w.cluster(2)
+	answered(t, x)
+	for _, d := range x.all {
+		l, err := leaseAt(t, d, clwire.LeaseOptions{Count: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.close()
+	}
+	a := x.all[0]
+	p := frontdoor.Peer{Tenant: x.conns[0].Daemon().Tenant, Name: "ann"}
+	waits := func() (n int) {
+		for _, x := range allLeasesAt(t, a) {
+			n += min(x.Place, 1)
+		}
+		return n
+	}
+	for _, over := range []bool{false, true} {
+		for _, says := range []bool{false, true} {
+			o := clwire.SessionOptions{Lease: &clwire.LeaseOptions{Count: 1, Nodes: over,
+				Ticket: fmt.Sprint("ann", over, says)}}
+			platforms, err := a.platforms(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, hangUp := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { _, err := a.lease(ctx, p, &o, platforms); ended <- err }()
+			await.Until(t, "ann waits", func() bool { return waits() == 1 })
+			hangUp()
+			err = <-ended
+			var place *frontdoor.Waiting
+			if !errors.As(err, &place) || !errors.Is(err, object.ErrBusy) {
+				t.Fatalf("a question that was given up: %v", err)
+			}
+			if says {
+				leave := *o.Lease
+				leave.Leave = true
+				if _, err := leaseAt(t, a, leave); !errors.Is(err, object.ErrNotFound) {
+					t.Errorf("a place that was given up: %v", err)
+				}
+			} else {
+				if w := allLeasesAt(t, a); waits() != 1 {
+					t.Errorf("ann's place went too early: %+v", w)
+				}
+				place.Leave()
+			}
+			a.wishes.mu.Lock()
+			_, asked := a.wishes.asked[wishID(p, o.Lease)]
+			a.wishes.mu.Unlock()
+			if asked || !over && waits() > 0 {
+				t.Errorf("over nodes %v, said %v: ann's place is kept", over, says)
+			}
+			await.Until(t, "nobody waits", func() bool { return waits() == 0 })
+		}
+	}
+}
+
+// A lease that waits goes on to wait while a member does not answer that had devices: it may come back. Without a place
+// in the line it is told at once that there are too few.
+func TestLeaseWaitsForASilentMember(t *testing.T) {
+	w := newNetwork(t)
+	w.devices = 1
+	x := w.cluster(2)
+	answered(t, x)
+	a, b := x.all[0], x.all[1]
+	if _, err := b.propose(&fsm.PutDevices{Node: b.meta.node, Incarnation: b.meta.incarnation,
+		Devices: []fsm.Device{{Key: fsm.DeviceKey{Driver: "d"}, Name: "b's"}}}); err != nil {
+		t.Fatal(err)
+	}
+	w.cutOff(1, 2)
+	await.Until(t, "one is silent", func() bool { return len(a.othersAnswering(a.meta.now.Load())) == 0 })
+	over := clwire.LeaseOptions{Nodes: true, Count: 2}
+	if _, err := leaseAt(t, a, over); !errors.Is(err, object.ErrNoDevice) {
+		t.Errorf("without a place in the line: %v", err)
+	}
+	over.Ticket = "patient"
+	if _, err := leaseAt(t, a, over); !errors.Is(err, object.ErrBusy) ||
+		!strings.Contains(err.Error(), "no answer from node n1") {
+		t.Errorf("with a place in the line: %v", err)
+	}
+	w.heal()
+	await.Until(t, "who waits has both", func() bool {
+		got, err := leaseAt(t, a, over)
+		if err == nil {
+			defer got.close()
+		}
+		return err == nil && len(got.devices()) == 2
+	})
 }

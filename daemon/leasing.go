@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -48,8 +49,34 @@ const (
 
 // lease gives a session that asks for one its lease, and nil to others. Who waits is answered as soon as it has its
 // devices, or after a while that it has to ask again.
-func (d *Daemon) lease(p frontdoor.Peer, o *clwire.SessionOptions, all []*workers.Platform) (*leases.Lease, error) {
-	l, err := d.leaseNow(p, o, all)
+//
+// A place in the line goes with the connection that asked for it last, ctx, and where its client says so.
+func (d *Daemon) lease(ctx context.Context, p frontdoor.Peer, o *clwire.SessionOptions,
+	all []*workers.Platform) (*leases.Lease, error) {
+	if o.Lease != nil && o.Lease.Leave {
+		d.leaveLine(p, o.Lease, nil)
+		return nil, fmt.Errorf("%w: the place in the line is given up", object.ErrNotFound)
+	}
+	by := new(leases.Asker)
+	l, err := d.awaitDevices(ctx, p, o, all, by)
+	if err != nil && o.Lease.Ticket != "" && errors.Is(err, object.ErrBusy) {
+		err = &frontdoor.Waiting{Err: err, Leave: func() { d.leaveLine(p, o.Lease, by) }}
+	}
+	return l, err
+}
+
+// leaveLine gives up the place of a ticket, where by asked for it last; by nil: whoever did.
+func (d *Daemon) leaveLine(p frontdoor.Peer, o *clwire.LeaseOptions, by *leases.Asker) {
+	if o.Ticket == "" {
+		return
+	}
+	d.leases.GiveUp(o.Ticket, p.Tenant, by)
+	d.wishes.leave(wishID(p, o), by)
+}
+
+func (d *Daemon) awaitDevices(ctx context.Context, p frontdoor.Peer, o *clwire.SessionOptions,
+	all []*workers.Platform, by *leases.Asker) (*leases.Lease, error) {
+	l, err := d.leaseNow(p, o, all, by)
 	if err == nil || o.Lease.Ticket == "" || !errors.Is(err, object.ErrBusy) {
 		return l, err
 	}
@@ -62,12 +89,14 @@ func (d *Daemon) lease(p frontdoor.Peer, o *clwire.SessionOptions, all []*worker
 		case <-look.C:
 		case <-late.C:
 			return nil, err
+		case <-ctx.Done():
+			return nil, err
 		case <-d.ctx.Done():
 			return nil, err
 		}
 		look.Stop()
 		d.rest(leaseAgain)
-		l, err = d.leaseNow(p, o, all)
+		l, err = d.leaseNow(p, o, all, by)
 	}
 	return l, err
 }
@@ -80,22 +109,23 @@ func (d *Daemon) leaseWorth(p frontdoor.Peer, o *clwire.LeaseOptions) <-chan str
 	return d.leases.Worth(o.Ticket, p.Tenant)
 }
 
-// leaseNow is lease without waiting.
-func (d *Daemon) leaseNow(p frontdoor.Peer, o *clwire.SessionOptions, all []*workers.Platform) (*leases.Lease, error) {
+// leaseNow is awaitDevices without waiting.
+func (d *Daemon) leaseNow(p frontdoor.Peer, o *clwire.SessionOptions, all []*workers.Platform,
+	by *leases.Asker) (*leases.Lease, error) {
 	switch {
 	case o.Lease == nil:
 		return nil, nil
 	case o.Lease.Token != "":
 		return d.leases.Join(o.Lease.Token, p.Tenant)
 	case o.Lease.Nodes && d.meta.now.Load().others():
-		return d.leaseOver(p, o)
+		return d.leaseOver(p, o, by)
 	}
 	keys, err := leasable(o.Selector, all)
 	if err != nil {
 		return nil, err
 	}
 	l, err := d.leases.Grant(leases.Request{Tenant: p.Tenant, Holder: p.Name, Devices: keys, Count: o.Lease.Count,
-		Ticket: o.Lease.Ticket, Most: int(d.quotaOf(p.Tenant).Devices)})
+		Ticket: o.Lease.Ticket, By: by, Most: int(d.quotaOf(p.Tenant).Devices)})
 	if err == nil {
 		d.log.WithField("lease", l.Number).WithField("tenant", p.Tenant).WithField("devices", l.Devices).Info("leased")
 	}

@@ -962,7 +962,7 @@ func TestNoSandboxNoStrangers(t *testing.T) {
 		c := aConfig(t)
 		c.TrustRemote = x.trust
 		d, stop := serveWith(t, c, x.args)
-		id, _, err := d.OpenSession(x.peer, "test", options)
+		id, _, err := d.OpenSession(context.Background(), x.peer, "test", options)
 		if !errors.Is(err, x.want) || x.want != nil && !strings.Contains(err.Error(), "--trust-remote") {
 			t.Errorf("%+v: %v", x, err)
 		}

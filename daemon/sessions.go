@@ -212,7 +212,8 @@ func snapshot(platforms []*workers.Platform) ([]byte, error) {
 
 // OpenSession implements frontdoor.Backend. The library and the daemon's workers must speak one session protocol;
 // builds that do may be mixed.
-func (d *Daemon) OpenSession(p frontdoor.Peer, library string, options []byte) (uint64, []byte, error) {
+func (d *Daemon) OpenSession(ctx context.Context, p frontdoor.Peer, library string, options []byte) (uint64, []byte,
+	error) {
 	o, err := parseOptions(options)
 	if err != nil {
 		return 0, nil, err
@@ -229,7 +230,7 @@ func (d *Daemon) OpenSession(p frontdoor.Peer, library string, options []byte) (
 	if err := d.checkSandbox(p); err != nil { // after the first probe, which tried
 		return 0, nil, err
 	}
-	lease, err := d.lease(p, &o, platforms)
+	lease, err := d.lease(ctx, p, &o, platforms)
 	d.auditLease(p, o.Lease, lease, err)
 	if err != nil {
 		return 0, nil, err
@@ -240,7 +241,7 @@ func (d *Daemon) OpenSession(p frontdoor.Peer, library string, options []byte) (
 		d.leases.Drop(lease)
 		return 0, nil, err
 	}
-	ctx, cancel := context.WithCancel(d.ctx)
+	ctx, cancel := context.WithCancel(d.ctx) //nolint:contextcheck // a session may outlive its connection
 	s := &session{
 		peer: p, remote: p.Remote, library: library, selector: o.Selector, env: workers.DriverEnv(o.Env),
 		platforms: platforms, lease: lease, since: time.Now(), ctx: ctx, cancel: cancel,

@@ -32,6 +32,18 @@ type Peer struct {
 	Admin   bool     // may make and revoke tokens
 }
 
+// Waiting says that a session waits in a line for what it asked, and that its process has to ask again.
+type Waiting struct {
+	Err   error
+	Leave func() // gives the place up, unless it was asked for again since
+}
+
+// Error implements error.
+func (w *Waiting) Error() string { return w.Err.Error() }
+
+// Unwrap gives why it has to wait.
+func (w *Waiting) Unwrap() error { return w.Err }
+
 // Worker is a worker as its client needs it. Whoever receives the struct owns both files and closes them.
 type Worker struct {
 	ID        uint64
@@ -51,7 +63,9 @@ type Backend interface {
 	Devices() ([]byte, error)
 	// OpenSession starts a session for p. options is the client's JSON, unchecked, valid during the call only.
 	// The snapshot is what this session may see, as JSON.
-	OpenSession(p Peer, libraryVersion string, options []byte) (session uint64, snapshot []byte, err error)
+	// ctx ends with the connection. The error is a *Waiting where p has a place in a line.
+	OpenSession(ctx context.Context, p Peer, libraryVersion string, options []byte) (session uint64, snapshot []byte,
+		err error)
 	// EachSession calls f with the sessions that p may see behind a place in their order, and with the place behind
 	// each, until f answers false. It answers from memory.
 	EachSession(p Peer, after string, f func(item any, at string) bool) error

@@ -72,7 +72,8 @@ type connection struct {
 	stateMu    sync.Mutex // guards what follows, and store's coming; before the store's
 	session    uint64
 	hasSession bool
-	ended      bool // no session may be opened any more
+	ended      bool   // no session may be opened any more
+	leaveLine  func() // gives up the place in a line that the last request for a session got; nil: it got none
 	keeping    keeping
 	attached   *attached // nil: none
 	// of the peer: the one of its handshake, or what renewed that; expires is zero where there is none, or no more

@@ -36,6 +36,7 @@ type fakeBackend struct {
 	release chan struct{} // OpenWorker waits for it, or for its session's end
 	fate    chan struct{} // WorkerFate waits for it
 	ended   map[uint64]chan struct{}
+	waits   func()                                           // nil: nobody waits in a line; else how its place goes
 	lane    func(ticket [ipc.TicketBytes]byte, fd int) error // what Lane does; nil: there is no ticket
 }
 
@@ -59,9 +60,12 @@ func (b *fakeBackend) Devices() ([]byte, error) {
 	return nil, fmt.Errorf("%w: none", object.ErrNoDevice)
 }
 
-func (b *fakeBackend) OpenSession(p Peer, version string, options []byte) (uint64, []byte, error) {
+func (b *fakeBackend) OpenSession(_ context.Context, p Peer, version string, options []byte) (uint64, []byte, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.waits != nil {
+		return 0, nil, &Waiting{object.ErrBusy, b.waits}
+	}
 	b.last++
 	b.open[b.last] = true
 	b.ended[b.last] = make(chan struct{})

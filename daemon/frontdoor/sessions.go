@@ -1,6 +1,7 @@
 package frontdoor
 
 import (
+	"errors"
 	"fmt"
 
 	"tendril/ipc"
@@ -27,7 +28,8 @@ func (c *connection) openSession(m wire.OpenSessionRequest) (ipc.Payload, error)
 	if c.inSession() {
 		return nil, fmt.Errorf("%w: this connection has a session already", object.ErrExists)
 	}
-	session, snapshot, err := c.srv.opts.Backend.OpenSession(c.peer, m.LibraryVersion, m.Options)
+	session, snapshot, err := c.srv.opts.Backend.OpenSession(c.ctx, c.peer, m.LibraryVersion, m.Options)
+	c.waitInLine(err)
 	if err != nil {
 		return nil, err
 	}
@@ -37,6 +39,24 @@ func (c *connection) openSession(m wire.OpenSessionRequest) (ipc.Payload, error)
 	}
 	reply := wire.OpenSessionReply{Session: session, Snapshot: snapshot}
 	return long(reply.Append(nil)), nil
+}
+
+// waitInLine keeps the place in a line that a request for a session got: it goes with the connection.
+func (c *connection) waitInLine(err error) {
+	var w *Waiting
+	var leave func()
+	if errors.As(err, &w) {
+		leave = w.Leave
+	}
+	c.stateMu.Lock()
+	ended := c.ended
+	if !ended {
+		c.leaveLine = leave
+	}
+	c.stateMu.Unlock()
+	if ended && leave != nil {
+		leave()
+	}
 }
 
 func (c *connection) inSession() bool {
@@ -59,9 +79,12 @@ func (c *connection) keepSession(session uint64) bool {
 // closeSession ends the session, once, and reports whether this call did.
 func (c *connection) closeSession() bool {
 	c.stateMu.Lock()
-	open := c.hasSession
-	c.hasSession, c.ended = false, true
+	open, leave := c.hasSession, c.leaveLine
+	c.hasSession, c.ended, c.leaveLine = false, true, nil
 	c.stateMu.Unlock()
+	if leave != nil {
+		leave()
+	}
 	if open {
 		c.srv.opts.Backend.CloseSession(c.session)
 	}

@@ -40,6 +40,7 @@ type Request struct {
 	Devices []string // keys of those that would do, the best first, each once
 	Count   int      // of them; 0: all
 	Ticket  string   // of the place in the line; "": who cannot be served now does not wait
+	By      *Asker   // who asks; nil: nobody gives the place up
 	Most    int      // devices that the tenant may have leased here in all; 0: no bound
 
 	// Of a lease over nodes: its identifier, what sessions join it with, and its place among such leases.
@@ -350,6 +351,18 @@ func (t *Table) awaitedLocked(device string) string {
 		}
 	}
 	return ""
+}
+
+// Asker is one request for a lease, by its address: who asked last for a place may give it up.
+type Asker struct{ _ byte }
+
+// GiveUp takes a ticket out of the line, where by asked for it last, or is nil.
+func (t *Table) GiveUp(ticket, tenant string, by *Asker) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.leaveLocked(func(w *waiter) bool {
+		return w.Ticket == ticket && w.Tenant == tenant && (by == nil || by == w.By)
+	})
 }
 
 // forgetLocked takes those out of the line who have not asked for long.

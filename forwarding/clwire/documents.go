@@ -330,6 +330,7 @@ type LeaseOptions struct {
 	Token  string `json:"token,omitempty"`  // of a lease that is there, in place of the others
 	Nodes  bool   `json:"nodes,omitempty"`  // devices of all nodes of the cluster will do
 	Whole  bool   `json:"whole,omitempty"`  // with Count 0: all that match of one node, whichever it is
+	Leave  bool   `json:"leave,omitempty"`  // with Ticket: its place is given up, and nothing is leased
 }
 
 // MaxLeaseText bounds a ticket and a token, in bytes.

@@ -60,13 +60,26 @@ func Open(open func(options []byte) (snapshot []byte, err error), o clwire.Sessi
 		switch {
 		case err == nil:
 			return leasedSnapshot(raw, o.Lease != nil)
-		case o.Lease == nil || o.Lease.Ticket == "" || !errors.Is(err, object.ErrBusy) || !time.Now().Before(until):
+		case o.Lease == nil || o.Lease.Ticket == "" || !errors.Is(err, object.ErrBusy):
+			return nil, err
+		case !time.Now().Before(until):
+			leave(open, o)
 			return nil, err
 		case !said:
 			said = true
 			say(fmt.Sprintf("tendril: waiting for a lease: %v", err))
 		}
 		time.Sleep(leasePoll - time.Since(began))
+	}
+}
+
+// leave gives up the place in the line. A daemon that does not know how takes it for one more question.
+func leave(open func(options []byte) (snapshot []byte, err error), o clwire.SessionOptions) {
+	own := *o.Lease
+	own.Leave = true
+	o.Lease = &own
+	if options, err := json.Marshal(o); err == nil {
+		_, _ = open(options) // an error in any case
 	}
 }
 

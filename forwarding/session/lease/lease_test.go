@@ -13,8 +13,8 @@ import (
 )
 
 func TestParseLease(t *testing.T) {
-	for text, want := range map[string]string{"1": "{1   false false}", "12": "{12   false false}",
-		"all": "{0   false false}", "node": "{0   false true}", "token:abc": "{0  abc false false}"} {
+	for text, want := range map[string]string{"1": "{1   false false false}", "12": "{12   false false false}",
+		"all": "{0   false false false}", "node": "{0   false true false}", "token:abc": "{0  abc false false false}"} {
 		if o, err := Parse(text); err != nil || fmt.Sprint(*o) != want {
 			t.Errorf("%q: %v, %v", text, o, err)
 		}
@@ -32,13 +32,16 @@ func TestParseLease(t *testing.T) {
 // Who waits asks again with one ticket until it is served; who does not asks once, and so does who gets another error.
 func TestOpenLeased(t *testing.T) {
 	var tickets []string
+	left := "none"
 	answers := []error{object.ErrBusy, object.ErrBusy, nil}
 	open := func(options []byte) ([]byte, error) {
 		var o clwire.SessionOptions
 		if err := json.Unmarshal(options, &o); err != nil {
 			t.Fatal(err)
 		}
-		tickets = append(tickets, o.Lease.Ticket)
+		if tickets = append(tickets, o.Lease.Ticket); o.Lease.Leave {
+			left = o.Lease.Ticket
+		}
 		err := answers[0]
 		if answers = answers[1:]; err != nil {
 			return nil, err
@@ -59,6 +62,10 @@ func TestOpenLeased(t *testing.T) {
 		if !errors.Is(err, wrong) || (tickets[0] == "") != (patience == 0) {
 			t.Errorf("%v, tickets %q", err, tickets)
 		}
+	}
+	answers, tickets = []error{object.ErrBusy, object.ErrBusy}, nil
+	if _, err := Open(open, o, 1, say); !errors.Is(err, object.ErrBusy) || len(tickets) != 2 || left != tickets[1] {
+		t.Errorf("who waits no longer: %v, tickets %q, left %q", err, tickets, left)
 	}
 	old := func([]byte) ([]byte, error) { return []byte("{}"), nil }
 	if _, err := Open(old, o, 0, say); !errors.Is(err, object.ErrUnsupported) {
