@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -22,6 +23,10 @@ import (
 // TestInterruptedVerbs: a signal ends a verb that waits for its daemon's answer, with a shell's exit code for it and
 // no talk of contexts.
 func TestInterruptedVerbs(t *testing.T) {
+	// Below nohup, the verbs would ignore SIGHUP as well. They do not where it is caught here.
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGHUP)
+	defer signal.Stop(caught)
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, []byte("text"), 0o600); err != nil {
 		t.Fatal(err)
