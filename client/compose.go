@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -38,7 +39,8 @@ func (c *Conn) Compose(ctx context.Context, members []object.Member, o CreateOpt
 
 // Tree is a composite with what it has, or a plain object: then Members is empty.
 type Tree struct {
-	*Object
+	*Object               // nil: Device
+	Device  *DeviceObject // in the memory of a device, whatever the others are in; nil: Object
 	Members map[string]*Tree
 }
 
@@ -46,6 +48,11 @@ type Tree struct {
 // Get's, for the object itself.
 func (c *Conn) GetTree(ctx context.Context, id object.ID, wait time.Duration) (*Tree, error) {
 	o, err := c.Get(ctx, id, wait)
+	if errors.Is(err, object.ErrUnsupported) {
+		if of, none := c.GetDevice(ctx, id, "", 0); none == nil {
+			return &Tree{Device: of}, nil
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -77,5 +84,9 @@ func (t *Tree) ReleaseAll() {
 	for _, part := range t.Members {
 		part.ReleaseAll()
 	}
-	t.Release()
+	if t.Device != nil {
+		t.Device.Release()
+	} else {
+		t.Release()
+	}
 }

@@ -256,3 +256,50 @@ func TestMakingOnAGPUThatFails(t *testing.T) {
 	}
 	waitFor(t, "end of the objects that were not sealed", func() bool { return n.store.Status().Objects == 1 })
 }
+
+// A composite has members in the memory of devices and of the host; its tree gives each as what it is.
+func TestATreeWithMembersOnAGPU(t *testing.T) {
+	n, gpu := gpuNode(t)
+	bg := context.Background()
+	a, b := n.dial(t), n.dial(t)
+	buf := must(a.CreateDevice(bg, gpu, 5, client.CreateOptions{Meta: []byte(`{"n":2}`)}))(t)
+	if _, err := unix.Pwrite(int(fileOf(t, &buf.Memory).Fd()), []byte("there"), 0); err != nil {
+		t.Fatal(err)
+	}
+	there := must(buf.Seal(bg))(t)
+	here := must(a.Put(bg, []byte("here"), client.CreateOptions{}))(t)
+	inner := must(a.Compose(bg, []object.Member{{Name: "gpu", ID: there.ID()}}, client.CreateOptions{}))(t)
+	whole := must(a.Compose(bg, []object.Member{{Name: "cpu", ID: here.ID()}, {Name: "more", ID: inner.ID()}},
+		client.CreateOptions{Class: object.Named, Name: "whole"}))(t)
+	a.Close() // what it held is the composite's alone now
+	tree := must(b.GetTree(bg, whole.ID(), time.Minute))(t)
+	part := tree.Members["more"].Members["gpu"]
+	if part == nil || part.Device == nil || part.Object != nil || string(part.Device.Meta()) != `{"n":2}` ||
+		tree.Device != nil || string(tree.Members["cpu"].Bytes()) != "here" {
+		t.Fatalf("%+v, of it %+v", tree, part)
+	}
+	got := make([]byte, 5)
+	if _, err := unix.Pread(int(fileOf(t, &part.Device.Memory).Fd()), got, 0); err != nil || string(got) != "there" {
+		t.Errorf("%q, %v", got, err)
+	}
+	host := must(b.Create(bg, 5, client.CreateOptions{Own: true}))(t)
+	if err := b.CopyObject(bg, host.ID(), 0, part.Device.ID(), "", 0, 5); err != nil || string(host.Bytes()) != "there" {
+		t.Errorf("to the host: %q, %v", host.Bytes(), err)
+	}
+	if err := host.Abort(bg); err != nil {
+		t.Error(err)
+	}
+	tree.ReleaseAll()
+	alone := must(b.GetTree(bg, there.ID(), 0))(t)
+	if alone.Device == nil || alone.Device.Size() != 5 {
+		t.Errorf("%+v", alone)
+	}
+	alone.ReleaseAll()
+	if _, err := b.GetTree(bg, object.ID{9}, 0); !errors.Is(err, object.ErrNotFound) {
+		t.Errorf("none: %v", err)
+	}
+	if err := b.DeleteByName(bg, "whole"); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "all objects' end", func() bool { st := n.store.Status(); return st.Objects == 0 && st.References == 0 })
+}

@@ -166,3 +166,66 @@ func TestSmallObjectsOfAnOpenCLDevice(t *testing.T) {
 		t.Errorf("afterwards: %+v", st.Devices)
 	}
 }
+
+// Members of one composite are in host memory, in a GPU's and in an OpenCL device's. They make way and come back as
+// others do, and go with the composite, of whatever kind they are.
+func TestACompositeOfEveryKind(t *testing.T) {
+	f := &fakeDevices{limit: 3 * deviceGranule}
+	s := newStore(t, Options{Devices: f, DeviceKind: kinds, Segments: 64, SpillDir: t.TempDir()})
+	c := connect(t, s, "x")
+	const size = 2<<20 - 77
+	members := []object.Member{{Name: "host", ID: sealedObject(t, c, Spec{SizeBytes: size})}}
+	for i, device := range []object.Device{gpuA, openCLDevice} {
+		id := idleOnGPU(t, c, fmt.Sprint(i), device, text(i, size))
+		members = append(members, object.Member{Name: fmt.Sprint(i), ID: id})
+	}
+	inner, err := c.Compose(Spec{}, members[:2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, err := c.Compose(Spec{Name: "whole", Class: object.Named},
+		append(members[2:], object.Member{Name: "inner", ID: inner}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range members[1:] { // their composites have them alone
+		if err := c.Delete(x.ID, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(c.Release(inner), c.Release(whole), c.Release(members[0].ID)); err != nil {
+		t.Fatal(err)
+	}
+	for i := 10; i < 13; i++ { // each of the devices is full of other objects then
+		idleOnGPU(t, c, fmt.Sprint(i), gpuA, text(i, size))
+		idleOnGPU(t, c, fmt.Sprint(i, "b"), openCLDevice, text(i, size))
+	}
+	for i, device := range []object.Device{gpuA, openCLDevice} {
+		if _, away := awayNow(s, device); away == 0 {
+			t.Errorf("nothing of %s made way", device)
+		}
+		h, what, err := bring(c, members[1+i].ID, "")
+		if err != nil || !bytes.Equal(what, text(i, size)) {
+			t.Fatalf("member %d: %v, or other bytes", i, err)
+		}
+		release(t, c, h.ID)
+		mustAgree(t, s, true)
+	}
+	if err := c.Delete(whole, ""); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range members {
+		if _, err := c.Stat(x.ID, ""); !errors.Is(err, object.ErrNotFound) {
+			t.Errorf("member %q: %v", x.Name, err)
+		}
+	}
+	for i := 10; i < 13; i++ {
+		if err := errors.Join(c.Delete(object.ID{}, fmt.Sprint(i)), c.Delete(object.ID{}, fmt.Sprint(i, "b"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustAgree(t, s, true)
+	if st := s.Status(); len(st.Devices) != 0 || st.Objects != 0 || f.where == nil {
+		t.Errorf("%+v, %d objects", st.Devices, st.Objects)
+	}
+}
