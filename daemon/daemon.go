@@ -446,17 +446,18 @@ func (d *Daemon) removeLeftCaches() {
 
 func (d *Daemon) openStore() (err error) {
 	d.at("opening the store")
-	keepers := keeper.Options{Executable: d.build.Executable, Args: d.build.WorkerArgs,
-		Driver: d.cfg.CUDADriver, PinBytes: uint64(max(d.cfg.PinBytes, 0)), Log: d.log,
-		Offers: func(uuid string) (bool, string) { return d.pool.OffersGPU(uuid) }}
-	d.keeper = keeper.New(keepers)
 	cache := filepath.Join(d.cacheRoot, "keeper") // no tenant's has that name (tenancy.CacheName)
 	for _, dir := range []string{"tmp", "pocl", "cuda"} {
 		if err := os.MkdirAll(filepath.Join(cache, dir), 0o700); err != nil {
 			return err
 		}
 	}
-	keepers.Env = workers.KeeperEnv(cache)
+	keepers := keeper.Options{Executable: d.build.Executable, Args: d.build.WorkerArgs,
+		Driver: d.cfg.CUDADriver, PinBytes: uint64(max(d.cfg.PinBytes, 0)), Log: d.log,
+		Env:    func() []string { return workers.CUDAKeeperEnv(cache) },
+		Offers: func(uuid string) (bool, string) { return d.pool.OffersGPU(uuid) }}
+	d.keeper = keeper.New(keepers)
+	keepers.Env = func() []string { return workers.KeeperEnv(cache) }
 	d.devices = keeper.NewDevices(d.keeper, keepers, d.openCLPlatforms,
 		func() []keeper.OpenCL { return openCLOf(d.pool.Offered()) })
 	o := store.Options{

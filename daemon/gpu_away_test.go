@@ -19,7 +19,7 @@ import (
 // whatever asks for them, also while the keeper is killed, and from disk.
 func TestAFullGPUsObjectsMakeWay(t *testing.T) {
 	const many = 14
-	t.Setenv("FAKE_CUDA_BYTES", fmt.Sprint(4<<20))
+	t.Setenv("CUDA_FAKE_BYTES", fmt.Sprint(4<<20))
 	c := aConfig(t)
 	c.CUDADriver, c.CapacityBytes, c.QuotaBytes, c.PinBytes = fakecuda.Build(t), 16<<20, 16<<20, 8<<20
 	d, stop := serve(t, c)
@@ -101,11 +101,11 @@ func TestAFullGPUsObjectsMakeWay(t *testing.T) {
 func TestAwayFromAGPUThatIsGone(t *testing.T) {
 	const many = 14
 	for what, x := range map[string]struct{ variable, value string }{
-		"the GPU":               {"FAKE_CUDA_DEVICES", "1"},
-		"a driver that crashes": {"FAKE_CUDA_DIE", "1"},
+		"the GPU":               {"CUDA_FAKE_DEVICES", "1"},
+		"a driver that crashes": {"CUDA_FAKE_DIE", "1"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			t.Setenv("FAKE_CUDA_BYTES", fmt.Sprint(4<<20))
+			t.Setenv("CUDA_FAKE_BYTES", fmt.Sprint(4<<20))
 			c := aConfig(t)
 			c.CUDADriver, c.CapacityBytes, c.QuotaBytes, c.PinBytes = fakecuda.Build(t), 16<<20, 16<<20, 8<<20
 			d, stop := serve(t, c)

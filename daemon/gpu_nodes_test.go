@@ -19,7 +19,7 @@ import (
 // gpuAtFirst is a cluster whose first node alone has GPUs, of so many bytes.
 func gpuAtFirst(t *testing.T, nodes int, bytes uint64, change func(*Config)) (*clusterOf, object.Device) {
 	t.Helper()
-	t.Setenv("FAKE_CUDA_BYTES", fmt.Sprint(bytes))
+	t.Setenv("CUDA_FAKE_BYTES", fmt.Sprint(bytes))
 	x := newCluster(t, nodes, func(i int, c *Config) {
 		if i > 0 {
 			c.CUDADriver = "none"

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -73,6 +74,38 @@ func putOnGPU(t *testing.T, c *client.Conn, gpu object.Device, text string,
 		t.Fatal(err)
 	}
 	return obj
+}
+
+// The keeper has of the daemon's environment what the CUDA driver reads, and directories of its own.
+func TestTheKeepersEnvironment(t *testing.T) {
+	c := aConfig(t)
+	for name, value := range map[string]string{"A_SECRET": "1", "TENDRIL_TOKEN": "2", "LD_PRELOAD": "", "HOME": "/elsewhere",
+		"CUDA_MPS_PIPE_DIRECTORY": "/mps", "LD_LIBRARY_PATH": "/lib/of/wsl", "CUDA_CACHE_PATH": "/elsewhere"} {
+		t.Setenv(name, value)
+	}
+	c.CUDADriver = fakecuda.Build(t)
+	d, stop := serve(t, c)
+	defer stop()
+	conn, _ := dialGPU(t, c.Socket)
+	defer conn.Close()
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", d.keeper.Status().PID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	has := map[string]string{}
+	for _, kv := range strings.Split(strings.TrimRight(string(raw), "\x00"), "\x00") {
+		name, value, _ := strings.Cut(kv, "=")
+		has[name] = value
+	}
+	for _, name := range []string{"A_SECRET", "TENDRIL_TOKEN", "LD_PRELOAD"} {
+		if value, is := has[name]; is {
+			t.Errorf("it has %s=%q", name, value)
+		}
+	}
+	if has["CUDA_MPS_PIPE_DIRECTORY"] != "/mps" || has["LD_LIBRARY_PATH"] != "/lib/of/wsl" || has["PATH"] == "" ||
+		!strings.HasSuffix(has["HOME"], "/keeper") || !strings.HasPrefix(has["CUDA_CACHE_PATH"], has["HOME"]) {
+		t.Errorf("it has %q", has)
+	}
 }
 
 func TestObjectsOnGPUs(t *testing.T) {

@@ -81,9 +81,9 @@ func TestAwayFromADeviceThatIsGone(t *testing.T) {
 		device object.Device
 		breaks func(*testing.T, *null)
 	}{
-		"a GPU": {device(1), func(t *testing.T, n *null) { t.Setenv("FAKE_CUDA_DEVICES", "1") }},
+		"a GPU": {device(1), func(t *testing.T, n *null) { t.Setenv("CUDA_FAKE_DEVICES", "1") }},
 		"a GPU's driver that crashes": {device(1), func(t *testing.T, n *null) {
-			t.Setenv("FAKE_CUDA_DIE", "3")
+			t.Setenv("CUDA_FAKE_DIE", "3")
 		}},
 		"an OpenCL device": {clDevice(1), func(t *testing.T, _ *null) { t.Setenv("NULLCL_DEVICES", "0") }},
 		"its platform":     {clDevice(1), func(_ *testing.T, n *null) { n.places.Store(&[]OpenCL{}); clear(n.found) }},
@@ -247,26 +247,26 @@ func (g *fullGPU) end(whole bool) {
 // Six objects share a GPU that has room for two. The keeper's driver fails at many of its calls in turn; the keeper is
 // killed at them. Not one byte is lost, and no memory.
 func TestFullGPUsWhoseKeeperFails(t *testing.T) {
-	t.Setenv("FAKE_CUDA_BYTES", fmt.Sprint(4<<20))
+	t.Setenv("CUDA_FAKE_BYTES", fmt.Sprint(4<<20))
 	whole := newFullGPU(t)
 	if failed := whole.run(); failed > 0 {
 		t.Errorf("%d calls failed without a fault", failed)
 	}
 	whole.end(true)
-	for variable, stride := range map[string]int{"FAKE_CUDA_FAIL": 41, "FAKE_CUDA_DIE": 67} {
+	for variable, stride := range map[string]int{"CUDA_FAKE_FAIL": 41, "CUDA_FAKE_DIE": 67} {
 		for call := 25; call < 900; call += stride { // the first ones find the devices
-			t.Setenv("FAKE_CUDA_FAIL", "")
-			t.Setenv("FAKE_CUDA_DIE", "")
+			t.Setenv("CUDA_FAKE_FAIL", "")
+			t.Setenv("CUDA_FAKE_DIE", "")
 			value := fmt.Sprint(call)
-			if variable == "FAKE_CUDA_FAIL" {
+			if variable == "CUDA_FAKE_FAIL" {
 				value += ":1"
 			}
 			once := filepath.Join(t.TempDir(), "once")
 			t.Setenv(variable, value)
-			t.Setenv("FAKE_CUDA_ONCE", once)
+			t.Setenv("CUDA_FAKE_ONCE", once)
 			g := newFullGPU(t)
 			failed := g.run()
-			if failed > 1 || failed > 0 && variable == "FAKE_CUDA_DIE" {
+			if failed > 1 || failed > 0 && variable == "CUDA_FAKE_DIE" {
 				t.Errorf("%s=%s: %d requests failed", variable, value, failed)
 			}
 			g.end(false)

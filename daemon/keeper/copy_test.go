@@ -72,7 +72,7 @@ func TestBytesAreTheSameByEveryWay(t *testing.T) {
 		"the driver pins nothing": {64 << 20, "0", false, clwire.KeeperPlain,
 			"the driver does not pin the store's memory"},
 	} {
-		t.Setenv("FAKE_CUDA_PIN", x.driver)
+		t.Setenv("CUDA_FAKE_PIN", x.driver)
 		k := newKeeper(t, Options{Driver: driver, PinBytes: x.pin, StepBytes: 5 << 20})
 		from, back, memory := inHost(t, data), inHost(t, make([]byte, size)), onDevice(t, k, 1, size)
 		for i := range 3 {
@@ -126,7 +126,7 @@ func inodes(t *testing.T, pid, fd int) (n int) {
 // What is pinned goes when its segment goes, when others need the room, and with the keeper.
 func TestPinnedMemoryIsForgotten(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
-	t.Setenv("FAKE_CUDA_LOG", log)
+	t.Setenv("CUDA_FAKE_LOG", log)
 	const size = 2 << 20
 	k := newKeeper(t, Options{Driver: fakecuda.Build(t), PinBytes: 2 * size})
 	memory := onDevice(t, k, 0, size)
@@ -176,7 +176,7 @@ func TestFromOneGPUToAnother(t *testing.T) {
 	const size = 9<<20 + 1
 	data := pattern(size)
 	for peers, way := range map[string]clwire.KeeperWay{"1": clwire.KeeperPeer, "0": clwire.KeeperStaged} {
-		t.Setenv("FAKE_CUDA_PEERS", peers)
+		t.Setenv("CUDA_FAKE_PEERS", peers)
 		k := newKeeper(t, Options{Driver: driver, StepBytes: 3 << 20})
 		a, b, c := onDevice(t, k, 0, size), onDevice(t, k, 1, size), onDevice(t, k, 1, size)
 		from := inHost(t, data)
@@ -198,7 +198,7 @@ func TestFromOneGPUToAnother(t *testing.T) {
 // A copy whose client has gone stops at the next step, and the keeper has nothing of it mapped.
 func TestACopyThatNobodyWantsStops(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
-	t.Setenv("FAKE_CUDA_LOG", log)
+	t.Setenv("CUDA_FAKE_LOG", log)
 	k := newKeeper(t, Options{Driver: fakecuda.Build(t), StepBytes: 1 << 20})
 	memory, from := onDevice(t, k, 0, 8<<20), inHost(t, pattern(8<<20))
 	steps := 0
@@ -263,9 +263,9 @@ func TestCallsOfACopyThatFail(t *testing.T) {
 	data := pattern(size)
 	// begin gives a keeper, memory of a device, and where its bytes come from and go back to.
 	begin := func(call int) (k *Keeper, memory, from, back store.Place) {
-		t.Setenv("FAKE_CUDA_LOG", filepath.Join(t.TempDir(), "log"))
-		t.Setenv("FAKE_CUDA_FAIL", fmt.Sprintf("%d:1", call))
-		t.Setenv("FAKE_CUDA_ONCE", filepath.Join(t.TempDir(), "once"))
+		t.Setenv("CUDA_FAKE_LOG", filepath.Join(t.TempDir(), "log"))
+		t.Setenv("CUDA_FAKE_FAIL", fmt.Sprintf("%d:1", call))
+		t.Setenv("CUDA_FAKE_ONCE", filepath.Join(t.TempDir(), "once"))
 		k = newKeeper(t, Options{Driver: driver, PinBytes: 64 << 20, StepBytes: 4 << 20})
 		fd, real, err := k.Allocate(nobody, device(0), size)
 		if err != nil {
@@ -281,11 +281,11 @@ func TestCallsOfACopyThatFail(t *testing.T) {
 		return all
 	}
 	k, memory, from, back := begin(0)
-	first := called(t, os.Getenv("FAKE_CUDA_LOG")) // which the driver was called with before: not of copies
+	first := called(t, os.Getenv("CUDA_FAKE_LOG")) // which the driver was called with before: not of copies
 	if err := errors.Join(twice(k, memory, from, back)...); err != nil {
 		t.Fatal(err)
 	}
-	last := called(t, os.Getenv("FAKE_CUDA_LOG"))
+	last := called(t, os.Getenv("CUDA_FAKE_LOG"))
 	unix.Close(memory.FD)
 	k.Close()
 	failed := 0

@@ -52,8 +52,9 @@ type Options struct {
 	Offers func(uuid string) (offers bool, why string)
 	// whose memory it makes in place of CUDA's; nil: CUDA's
 	OpenCL *OpenCL
-	// the environment of such a one: that of probes, so that its driver shows what they saw. nil: the daemon's
-	Env []string
+	// its environment as it starts; nil: the daemon's. Of an OpenCL platform's: that of probes, so that its driver shows
+	// what they saw
+	Env func() []string
 	// how much of a copy one request does: others have the keeper in between. 0 = 256 MiB first, then what takes
 	// turnTime
 	StepBytes uint64
@@ -577,10 +578,17 @@ func (k *Keeper) running() (*process, error) {
 func (k *Keeper) start() (*process, error) {
 	argv := append(slices.Clone(k.opts.Args), "keeper")
 	if k.opts.OpenCL != nil {
-		return startProcess(&k.links, k.opts.Executable, append(argv, k.opts.OpenCL.arguments()...), k.opts.Env)
+		return startProcess(&k.links, k.opts.Executable, append(argv, k.opts.OpenCL.arguments()...), k.environment())
 	}
 	argv = append(argv, "--driver", k.driver(), "--pin", strconv.FormatUint(k.opts.PinBytes, 10))
-	return startProcess(&k.links, k.opts.Executable, argv, nil)
+	return startProcess(&k.links, k.opts.Executable, argv, k.environment())
+}
+
+func (k *Keeper) environment() []string {
+	if k.opts.Env == nil {
+		return nil
+	}
+	return k.opts.Env()
 }
 
 // driver is what the keeper loads.

@@ -167,7 +167,7 @@ func TestASampleOfAGPUThatIsNotOffered(t *testing.T) {
 
 func TestMemoryOfAGPU(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
-	t.Setenv("FAKE_CUDA_LOG", log)
+	t.Setenv("CUDA_FAKE_LOG", log)
 	k := newKeeper(t, Options{Driver: fakecuda.Build(t)})
 	if k.Status() != nil {
 		t.Errorf("before the first request: %+v", k.Status())
@@ -355,10 +355,10 @@ func TestGPUsWhoseOrderChanges(t *testing.T) {
 // A keeper that ends in the middle of a request, at each of the driver's calls in turn: another one does it.
 func TestAKeeperThatDiesAtARequest(t *testing.T) {
 	driver, log := fakecuda.Build(t), filepath.Join(t.TempDir(), "log")
-	t.Setenv("FAKE_CUDA_LOG", log)
+	t.Setenv("CUDA_FAKE_LOG", log)
 	for _, call := range []string{"1", "10", "20", "25", "28"} {
-		t.Setenv("FAKE_CUDA_DIE", call)
-		t.Setenv("FAKE_CUDA_ONCE", filepath.Join(t.TempDir(), "once"))
+		t.Setenv("CUDA_FAKE_DIE", call)
+		t.Setenv("CUDA_FAKE_ONCE", filepath.Join(t.TempDir(), "once"))
 		k := newKeeper(t, Options{Driver: driver})
 		fd, n, err := k.Allocate(nobody, device(0), 1)
 		closeFD(fd)
@@ -372,12 +372,12 @@ func TestAKeeperThatDiesAtARequest(t *testing.T) {
 // A driver at which every keeper dies, or hangs, is asked twice, and then not at once again.
 func TestADriverThatAlwaysFails(t *testing.T) {
 	driver := fakecuda.Build(t)
-	for variable, says := range map[string]string{"FAKE_CUDA_DIE": "killed", "FAKE_CUDA_HANG": "did not answer"} {
-		t.Setenv("FAKE_CUDA_DIE", "")
-		t.Setenv("FAKE_CUDA_HANG", "")
+	for variable, says := range map[string]string{"CUDA_FAKE_DIE": "killed", "CUDA_FAKE_HANG": "did not answer"} {
+		t.Setenv("CUDA_FAKE_DIE", "")
+		t.Setenv("CUDA_FAKE_HANG", "")
 		t.Setenv(variable, "5")
 		o := Options{Driver: driver}
-		if variable == "FAKE_CUDA_HANG" {
+		if variable == "CUDA_FAKE_HANG" {
 			o.RequestTime = 2 * time.Second
 		}
 		k := newKeeper(t, o)
@@ -403,8 +403,8 @@ func TestADriverThatAlwaysFails(t *testing.T) {
 func TestAnErrorThatLasts(t *testing.T) {
 	driver := fakecuda.Build(t)
 	for code, starts := range map[string]int{"1": 1, "700": 2, "999": 2} {
-		t.Setenv("FAKE_CUDA_FAIL", "20:"+code)
-		t.Setenv("FAKE_CUDA_ONCE", filepath.Join(t.TempDir(), "once"))
+		t.Setenv("CUDA_FAKE_FAIL", "20:"+code)
+		t.Setenv("CUDA_FAKE_ONCE", filepath.Join(t.TempDir(), "once"))
 		k := newKeeper(t, Options{Driver: driver})
 		err := allocate(k, device(0), 1)
 		if !errors.Is(err, object.ErrNoDevice) || !strings.Contains(err.Error(), "("+code+")") {
@@ -493,7 +493,7 @@ func TestAKeeperForAProbeAlone(t *testing.T) {
 
 // Close ends a request that hangs.
 func TestCloseEndsWhatHangs(t *testing.T) {
-	t.Setenv("FAKE_CUDA_HANG", "1")
+	t.Setenv("CUDA_FAKE_HANG", "1")
 	k := newKeeper(t, Options{Driver: fakecuda.Build(t)})
 	answer := make(chan error, 1)
 	go func() { _, err := k.Devices(); answer <- err }()

@@ -285,6 +285,17 @@ func DriverEnv(session map[string]string) []string {
 // driver then shows what it showed to its probe.
 func KeeperEnv(cache string) []string { return workerEnv(cache, nil) }
 
+// CUDAKeeperEnv is the environment of the keeper of CUDA memory: KeeperEnv, and what the CUDA driver is found by and
+// reads, such as where a multi-process service is. All else that whoever started the daemon has set stays with the
+// daemon.
+func CUDAKeeperEnv(cache string) []string {
+	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
+		return !strings.HasPrefix(kv, "CUDA_") && !strings.HasPrefix(kv, "NVIDIA_") &&
+			!strings.HasPrefix(kv, "LD_LIBRARY_PATH=")
+	})
+	return append(env, KeeperEnv(cache)...) // of two of one name the last one counts
+}
+
 // workerEnv is a worker's whole environment.
 func workerEnv(cache string, driver []string) []string {
 	env := []string{

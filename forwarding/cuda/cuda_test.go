@@ -41,7 +41,7 @@ func run(t *testing.T, driver, name string, env ...string) (said string, calls, 
 	log := filepath.Join(t.TempDir(), "log")
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), append(env, caseVariable+"="+name, "TENDRIL_CUDA_DRIVER="+driver,
-		"FAKE_CUDA_LOG="+log)...)
+		"CUDA_FAKE_LOG="+log)...)
 	out, err := cmd.CombinedOutput()
 	text, _ := os.ReadFile(fmt.Sprintf("%s.%d", log, cmd.Process.Pid))
 	if _, scanErr := fmt.Sscanf(string(text), "calls %d left %d", &calls, &left); scanErr != nil && err == nil {
@@ -286,7 +286,7 @@ func TestEveryFailedCallIsAnError(t *testing.T) {
 			t.Fatalf("%s: %d calls, %v", name, calls, err)
 		}
 		for i := 1; i <= calls; i++ {
-			said, _, left, err := run(t, driver, name, "FAKE_CUDA_FAIL="+strconv.Itoa(i)+":700")
+			said, _, left, err := run(t, driver, name, "CUDA_FAKE_FAIL="+strconv.Itoa(i)+":700")
 			if err == nil || !strings.Contains(said, "CUDA_ERROR_ILLEGAL_ADDRESS (700)") {
 				t.Errorf("%s: call %d failed, and %q, %v", name, i, said, err)
 			}

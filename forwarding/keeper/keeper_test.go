@@ -33,7 +33,7 @@ type rig struct {
 func begin(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{t: t, driver: fakecuda.Build(t), log: filepath.Join(t.TempDir(), "log")}
-	t.Setenv("FAKE_CUDA_LOG", r.log)
+	t.Setenv("CUDA_FAKE_LOG", r.log)
 	return r
 }
 
@@ -258,7 +258,7 @@ func TestAllocationsAreZeroed(t *testing.T) {
 func TestComputeModes(t *testing.T) {
 	for mode, word := range map[string]clwire.ComputeMode{"0": "", "2": "prohibited", "3": "exclusive"} {
 		r := begin(t)
-		t.Setenv("FAKE_CUDA_MODE", mode)
+		t.Setenv("CUDA_FAKE_MODE", mode)
 		r.start(Options{})
 		listed, _ := r.ask(&clwire.KeeperRequest{List: &clwire.KeeperList{}})
 		if d := listed.Devices; len(d) != 2 || d[0].Mode != word || d[0].Shares != (word == "") {
@@ -419,8 +419,8 @@ func TestWaysBetweenGPUs(t *testing.T) {
 		way        clwire.KeeperWay
 	}{{"1", "", clwire.KeeperPeer}, {"0", "", clwire.KeeperStaged}, {"0", "0", clwire.KeeperPlain}} {
 		r := begin(t)
-		t.Setenv("FAKE_CUDA_PEERS", x.peers)
-		t.Setenv("FAKE_CUDA_PIN", x.pin)
+		t.Setenv("CUDA_FAKE_PEERS", x.peers)
+		t.Setenv("CUDA_FAKE_PIN", x.pin)
 		r.start(Options{})
 		a, b := r.device(0, size), r.device(1, size)
 		if reply := r.copy(a, r.host(data), size); reply.Error != "" {
@@ -576,11 +576,11 @@ func (r *rig) failing(data []byte, call int, code string) (calls, kept int, err 
 	r.used() // the contexts, which stay
 	base, before := r.settled()
 	if call > 0 {
-		r.t.Setenv("FAKE_CUDA_FAIL", fmt.Sprintf("%d:%s", base+call, code))
+		r.t.Setenv("CUDA_FAKE_FAIL", fmt.Sprintf("%d:%s", base+call, code))
 	}
 	err = r.life(data)
 	now, left := r.settled()
-	r.t.Setenv("FAKE_CUDA_FAIL", "")
+	r.t.Setenv("CUDA_FAKE_FAIL", "")
 	return now - base, left - before, err
 }
 
@@ -591,7 +591,7 @@ func TestEveryCallOfTheDriverFails(t *testing.T) {
 	data := pattern(2<<20 + 123)
 	for first, peers := range []string{"1", "0"} {
 		r := begin(t)
-		t.Setenv("FAKE_CUDA_PEERS", peers)
+		t.Setenv("CUDA_FAKE_PEERS", peers)
 		calls, stays, err := r.failing(data, 0, "") // what stays is the staging memory and its queues
 		if err := errors.Join(err, r.end()); err != nil || calls < 60 {
 			t.Fatalf("%d calls, %v", calls, err)

@@ -31,7 +31,7 @@ func gpuFindings(t *testing.T, n *node) map[string]map[string]finding {
 
 // The doctor tries every way to the memory of each GPU, in other processes, and measures the copies.
 func TestDoctorLooksAtGPUs(t *testing.T) {
-	t.Setenv("FAKE_CUDA_BYTES", "268435456")
+	t.Setenv("CUDA_FAKE_BYTES", "268435456")
 	n := startNode(t, "--cuda-driver", fakecuda.Build(t), "--capacity", "256MiB")
 	found := gpuFindings(t, n)
 	if len(found) != 2 {

@@ -141,9 +141,9 @@ threads = [threading.Thread(target=many) for _ in range(3)]
 [t.start() for t in threads]; [t.join() for t in threads]
 free(12345); free(None)                                # not its own
 print(len(os.listdir("/proc/self/fd")) < 40)
-left = open(os.environ["FAKE_CUDA_LOG"] + "." + str(os.getpid())).read().split()
+left = open(os.environ["CUDA_FAKE_LOG"] + "." + str(os.getpid())).read().split()
 print(left[3])                                         # two contexts
-""", FAKE_CUDA_LOG=log)
+""", CUDA_FAKE_LOG=log)
         self.assertEqual(said, "True\n2\n")
         status = self.store.status()
         self.assertEqual([d["objects"] for d in status["store"].get("devices") or [] if d["objects"]], [])
@@ -165,7 +165,7 @@ free(p); free(q)
         said = self.run_program("""
 driver = ctypes.CDLL(os.environ["TENDRIL_CUDA_DRIVER"])
 libc = ctypes.CDLL(None)
-log = os.environ["FAKE_CUDA_LOG"] + "." + str(os.getpid())
+log = os.environ["CUDA_FAKE_LOG"] + "." + str(os.getpid())
 def calls():
     words = open(log).read().split()
     return int(words[1]), int(words[3])
@@ -175,18 +175,18 @@ free(alloc(M))
 length = calls()[0] - begin
 got = 0
 for i in range(1, length + 1):
-    libc.setenv(b"FAKE_CUDA_FAIL", b"%d:1" % (calls()[0] + i), 1)
+    libc.setenv(b"CUDA_FAKE_FAIL", b"%d:1" % (calls()[0] + i), 1)
     p = alloc(M)
     if p:
         got += 1
         ctypes.memset(p, 1, M)
         free(p)
-libc.setenv(b"FAKE_CUDA_FAIL", b"", 1)
+libc.setenv(b"CUDA_FAKE_FAIL", b"", 1)
 p = alloc(M)
 ctypes.memset(p, 1, M)
 free(p)
 print(length > 10, got > length // 3, calls()[1] - base <= 8)  # what the failed calls were to give back
-""", FAKE_CUDA_LOG=os.path.join(test_cuda._work.name, "faults"))
+""", CUDA_FAKE_LOG=os.path.join(test_cuda._work.name, "faults"))
         self.assertEqual(said, "True True True\n")
 
     def test_a_process_has_one_daemon(self):

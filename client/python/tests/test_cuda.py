@@ -25,7 +25,7 @@ except ImportError:
     np = None
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-_SOURCE = os.environ.get("FAKE_CUDA_SOURCE") or os.path.join(
+_SOURCE = os.environ.get("CUDA_FAKE_SOURCE") or os.path.join(
     _HERE, "..", "..", "..", "forwarding", "cuda", "fakecuda", "testdata", "fakecuda.c")
 GRANULE = 2 << 20
 
@@ -38,12 +38,12 @@ def setUpModule():
     if not os.path.exists(_SOURCE) and "TENDRIL_BIN" not in os.environ:
         raise unittest.SkipTest("the source of the CUDA driver for tests is not here")
     subprocess.run(["cc", "-std=gnu11", "-O1", "-shared", "-fPIC", "-o", DRIVER, _SOURCE, "-lpthread"], check=True)
-    os.environ["TENDRIL_CUDA_DRIVER"], os.environ["FAKE_CUDA_LOG"] = DRIVER, LOG
+    os.environ["TENDRIL_CUDA_DRIVER"], os.environ["CUDA_FAKE_LOG"] = DRIVER, LOG
     cuda._driver = None
 
 
 def tearDownModule():
-    for name in ("TENDRIL_CUDA_DRIVER", "FAKE_CUDA_LOG"):
+    for name in ("TENDRIL_CUDA_DRIVER", "CUDA_FAKE_LOG"):
         os.environ.pop(name, None)
     cuda._driver = None
 
@@ -259,7 +259,7 @@ class Objects(WithGPUs):
             with self.assertRaisesRegex(AssertionError, "Unsupported.*nonexistent"):
                 python(code, self.daemon.socket, TENDRIL_CUDA_DRIVER="/nonexistent")
             with self.assertRaisesRegex(AssertionError, "Unsupported: GPU .* is not among the 0"):
-                python(code, self.daemon.socket, FAKE_CUDA_DEVICES="0")
+                python(code, self.daemon.socket, CUDA_FAKE_DEVICES="0")
         with self.assertRaises(tendril.Invalid):
             o.data
         self.store.delete("ints")
@@ -476,23 +476,23 @@ class Interfaces(WithGPUs):
         failed, lost = 0, []
         try:
             for i in range(1, 100):
-                os.environ["FAKE_CUDA_FAIL"] = "%d:2" % (counts()[0] + i)
+                os.environ["CUDA_FAKE_FAIL"] = "%d:2" % (counts()[0] + i)
                 try:
                     with self.store.get("firm") as o:
                         read(o.cuda())
-                        if counts()[0] < int(os.environ["FAKE_CUDA_FAIL"].split(":")[0]):
+                        if counts()[0] < int(os.environ["CUDA_FAKE_FAIL"].split(":")[0]):
                             break  # the call that is to fail comes after it
                 except tendril.Full:
                     failed += 1
                 del o
-                os.environ.pop("FAKE_CUDA_FAIL")
+                os.environ.pop("CUDA_FAKE_FAIL")
                 lost.append(left() - before)
                 before += lost[-1]
                 if lost[-1]:
                     files = descriptors()  # the handle that was not given back has one
                 self.assertEqual(descriptors(), files, "call %d" % i)
         finally:
-            os.environ.pop("FAKE_CUDA_FAIL", None)
+            os.environ.pop("CUDA_FAKE_FAIL", None)
         self.assertGreater(failed, 7)
         self.assertEqual(sorted(lost)[:-1], [0] * (len(lost) - 1), lost)  # all but what one call was to give back
         self.store.delete("firm")

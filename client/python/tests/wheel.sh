@@ -43,7 +43,7 @@ CHECK
 export PYTHON_PAGE="$here/../../docs/PYTHON.md"
 export TENDRIL_CUDA_LIBRARY=$(dirname "$TENDRIL_BIN")/lib/libtendril_cuda.so.0
 # The tests compile it: the CUDA driver for tests.
-export FAKE_CUDA_SOURCE="$here/../../forwarding/cuda/fakecuda/testdata/fakecuda.c"
+export CUDA_FAKE_SOURCE="$here/../../forwarding/cuda/fakecuda/testdata/fakecuda.c"
 "$work/venv/bin/python" -m unittest discover -s tests -t .
 if command -v mypy >/dev/null; then
   (cd "$here" && mypy --strict --cache-dir "$work/mypy" --python-version 3.9 tendril)

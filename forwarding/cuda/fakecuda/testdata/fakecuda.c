@@ -1,16 +1,16 @@
 /* A CUDA driver for tests: the entry points that package cuda calls, over the host's memory. An allocation is a memfd,
  * which passes between processes as a real driver's descriptor does; a device's address is the process's own.
  *
- *   FAKE_CUDA_DEVICES=N    how many devices there are (default 2)
+ *   CUDA_FAKE_DEVICES=N    how many devices there are (default 2)
  *   CUDA_VISIBLE_DEVICES   which of them, and in which order: numbers, or GPU-UUID
- *   FAKE_CUDA_BYTES=N      what one device has for this process's allocations (default 64 MiB); they take it until nobody
+ *   CUDA_FAKE_BYTES=N      what one device has for this process's allocations (default 64 MiB); they take it until nobody
  *                          has them any more, in any process, or without inotify until they are released
- *   FAKE_CUDA_FAIL=I:CODE  the I-th call of this process, counted from 1, answers CODE
- *   FAKE_CUDA_DIE=I        the I-th call ends the process by SIGKILL; FAKE_CUDA_HANG=I: it never returns
- *   FAKE_CUDA_ONCE=PATH    FAIL, DIE and HANG hold for the process that makes this file, and for none after it
- *   FAKE_CUDA_PIN=N        how much host memory may be pinned (default all); FAKE_CUDA_PEERS=0: no device reaches another
- *   FAKE_CUDA_MODE=N       the compute mode of all devices (default 0; 2: prohibited, 3: exclusive process)
- *   FAKE_CUDA_LOG=PATH     PATH.PID always has "calls N left N", left being what was not given back
+ *   CUDA_FAKE_FAIL=I:CODE  the I-th call of this process, counted from 1, answers CODE
+ *   CUDA_FAKE_DIE=I        the I-th call ends the process by SIGKILL; CUDA_FAKE_HANG=I: it never returns
+ *   CUDA_FAKE_ONCE=PATH    FAIL, DIE and HANG hold for the process that makes this file, and for none after it
+ *   CUDA_FAKE_PIN=N        how much host memory may be pinned (default all); CUDA_FAKE_PEERS=0: no device reaches another
+ *   CUDA_FAKE_MODE=N       the compute mode of all devices (default 0; 2: prohibited, 3: exclusive process)
+ *   CUDA_FAKE_LOG=PATH     PATH.PID always has "calls N left N", left being what was not given back
  *
  * Work of a stream does not happen by itself: fakecuda_later queues some, and who synchronises lets it happen.
  */
@@ -56,7 +56,7 @@ static long number(const char *name, long otherwise)
 
 static int devices(void)
 {
-	long n = number("FAKE_CUDA_DEVICES", 2);
+	long n = number("CUDA_FAKE_DEVICES", 2);
 	return n < DEVICES ? (int)n : DEVICES;
 }
 
@@ -89,7 +89,7 @@ static int count(void)
 
 static int troubled(void)
 {
-	const char *once = getenv("FAKE_CUDA_ONCE");
+	const char *once = getenv("CUDA_FAKE_ONCE");
 	static int mine = -1;
 	if (!once)
 		return 1;
@@ -105,11 +105,11 @@ static int troubled(void)
 /* begin counts a call, with the lock held, and gives what it is to answer; 0: what is true. */
 static int begin(void)
 {
-	const char *fail = getenv("FAKE_CUDA_FAIL");
+	const char *fail = getenv("CUDA_FAKE_FAIL");
 	calls++;
-	if (number("FAKE_CUDA_DIE", 0) == calls && troubled())
+	if (number("CUDA_FAKE_DIE", 0) == calls && troubled())
 		kill(getpid(), SIGKILL);
-	if (number("FAKE_CUDA_HANG", 0) == calls && troubled())
+	if (number("CUDA_FAKE_HANG", 0) == calls && troubled())
 		for (;;)
 			pause();
 	if (fail && atol(fail) == calls && strchr(fail, ':') && troubled())
@@ -121,7 +121,7 @@ static int begin(void)
 static int end(int answer)
 {
 	static int log = -1;
-	const char *path = getenv("FAKE_CUDA_LOG");
+	const char *path = getenv("CUDA_FAKE_LOG");
 	char line[64];
 	int n = snprintf(line, sizeof line, "calls %10ld left %10ld\n", calls, left);
 	if (path && log < 0) {
@@ -189,14 +189,14 @@ int cuDeviceGetUuid(unsigned char *uuid, int device)
 int cuDeviceTotalMem_v2(size_t *bytes, int device)
 {
 	CALL;
-	*bytes = number("FAKE_CUDA_BYTES", 64 << 20);
+	*bytes = number("CUDA_FAKE_BYTES", 64 << 20);
 	END(device < devices() ? SUCCESS : INVALID_DEVICE);
 }
 
 int cuDeviceGetAttribute(int *value, int attribute, int device)
 {
 	CALL;
-	*value = attribute == 20 ? number("FAKE_CUDA_MODE", 0) : attribute == 102 || attribute == 103;
+	*value = attribute == 20 ? number("CUDA_FAKE_MODE", 0) : attribute == 102 || attribute == 103;
 	END(device < devices() ? SUCCESS : INVALID_DEVICE);
 }
 
@@ -329,7 +329,7 @@ int cuMemGetInfo_v2(size_t *free_bytes, size_t *bytes)
 	if (current < 0)
 		END(INVALID_CONTEXT);
 	refresh();
-	*bytes = number("FAKE_CUDA_BYTES", 64 << 20);
+	*bytes = number("CUDA_FAKE_BYTES", 64 << 20);
 	*free_bytes = *bytes - used[current];
 	END(SUCCESS);
 }
@@ -368,7 +368,7 @@ int cuMemCreate(uint64_t *memory, size_t bytes, const int *properties, unsigned 
 	if (device < 0 || device >= devices())
 		END(INVALID_DEVICE);
 	refresh();
-	if (used[device] + bytes > (size_t)number("FAKE_CUDA_BYTES", 64 << 20))
+	if (used[device] + bytes > (size_t)number("CUDA_FAKE_BYTES", 64 << 20))
 		END(OUT_OF_MEMORY);
 	if ((fd = memfd_create("fakecuda", MFD_CLOEXEC)) < 0)
 		END(OUT_OF_MEMORY);
@@ -657,7 +657,7 @@ int cuDeviceCanAccessPeer(int *can, int device, int peer)
 	CALL;
 	if (device < 0 || device >= devices() || peer < 0 || peer >= devices())
 		END(INVALID_DEVICE);
-	*can = device != peer && number("FAKE_CUDA_PEERS", 1);
+	*can = device != peer && number("CUDA_FAKE_PEERS", 1);
 	END(SUCCESS);
 }
 
@@ -677,7 +677,7 @@ int cuMemHostRegister_v2(void *at, size_t bytes, unsigned flags)
 		END(INVALID_VALUE);
 	if (pin(at) >= 0)
 		END(HOST_ALREADY);
-	if (number("FAKE_CUDA_PIN", -1) >= 0 && pinned + bytes > (size_t)number("FAKE_CUDA_PIN", -1))
+	if (number("CUDA_FAKE_PIN", -1) >= 0 && pinned + bytes > (size_t)number("CUDA_FAKE_PIN", -1))
 		END(OUT_OF_MEMORY);
 	for (int i = 0; i < HANDLES; i++)
 		if (!pins[i].at) {
