@@ -227,6 +227,8 @@ func (s *Store) newDevice(c *Conn, device object.Device, size uint64) (*deviceMe
 	}
 	s.unchargeDevice(c.tenant, device, charged, 0)
 	switch {
+	case errors.Is(err, object.ErrFull):
+		err = s.deviceFull(c.tenant, device, charged, err)
 	case err != nil:
 	case c.closed || s.closed:
 		err = errConnClosed
@@ -250,6 +252,17 @@ func (s *Store) newDevice(c *Conn, device object.Device, size uint64) (*deviceMe
 		m.maker = nil // it is not used again as it is: copies alone write it
 	}
 	return m, nil
+}
+
+// deviceFull says of a device without room what its tenant has of it, and what helps. What others have is not its to
+// know. mu is held.
+func (s *Store) deviceFull(t *tenant, device object.Device, needed uint64, full error) error {
+	has, idle := t.devices[device], uint64(0)
+	if on := t.coldDevices[device]; on != nil {
+		idle = on.bytes
+	}
+	return fmt.Errorf("%w: device %s: %d bytes are needed, and %d objects of %s have %d, of which %d are in use: release or delete some, or copy them to host memory",
+		full, device, needed, has.objects, t.name, has.bytes, has.bytes-min(idle, has.bytes))
 }
 
 // twinGranule is of what an allocation's size is a multiple on an OpenCL device, and its twin's.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 
@@ -225,6 +226,31 @@ func TestRoomOnAGPUIsTold(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// A full device whose objects are in use says so, of whatever kind it is; before, what nobody uses made way.
+func TestAFullDeviceSaysWhatItHas(t *testing.T) {
+	for _, device := range []object.Device{gpuA, openCLDevice} {
+		f := &fakeDevices{limit: 3 * deviceGranule}
+		s := newStore(t, Options{Devices: f, DeviceKind: kinds, Segments: 64})
+		c := connect(t, s, "x")
+		idleOnGPU(t, c, "idle", device, text(1, deviceGranule))
+		for range 3 { // the third has idle make way
+			onGPU(t, c, Spec{SizeBytes: deviceGranule}, device)
+		}
+		if here, away := awayNow(s, device); here != 3 || away != 1 {
+			t.Errorf("%d objects, and %d away", here, away)
+		}
+		_, err := c.CreateDevice(Spec{SizeBytes: deviceGranule}, device)
+		wantErr(t, err, object.ErrFull)
+		for _, want := range []string{device.String(), "2097152 bytes are needed", "3 objects of x have 6291456",
+			"of which 6291456 are in use", "release or delete"} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%v: no %q", err, want)
+			}
+		}
+		mustAgree(t, s, true)
+	}
 }
 
 // What somebody uses stays, and nothing leaves where that would not be enough, or where there is no room for it.

@@ -230,6 +230,7 @@ step "objects of the store" objects
 step "device quota" quota
 step "sessions by memory" admission
 case $library in *nvidia*) step "memory of GPUs" timeout 300 bin/gpu/memory -tendril bin/tendril ;; esac
+case $library in *nvidia*) step "objects of a GPU on two nodes" timeout 500 tools/gpucheck/nodes.sh bin/tendril ;; esac
 step "command buffers" forwarded bin/gpu/replay
 step "figures" measure
 step "rows" rows

@@ -52,8 +52,8 @@ type Options struct {
 	Offers func(uuid string) (offers bool, why string)
 	// whose memory it makes in place of CUDA's; nil: CUDA's
 	OpenCL *OpenCL
-	// its environment as it starts; nil: the daemon's. Of an OpenCL platform's: that of probes, so that its driver shows
-	// what they saw
+	// its environment as it starts; nil: the daemon's. Of an OpenCL platform's: that of probes, so that its driver
+	// shows what they saw
 	Env func() []string
 	// how much of a copy one request does: others have the keeper in between. 0 = 256 MiB first, then what takes
 	// turnTime
