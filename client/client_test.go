@@ -43,7 +43,8 @@ func (b *backend) Status(frontdoor.Peer) ([]byte, error) {
 	return json.Marshal(map[string]any{"store": b.store.Status()})
 }
 func (b *backend) Devices() ([]byte, error) { return []byte(`{"platforms":[]}`), nil }
-func (b *backend) OpenSession(p frontdoor.Peer, version string, options []byte) (uint64, []byte, error) {
+func (b *backend) OpenSession(_ context.Context, p frontdoor.Peer, version string,
+	options []byte) (uint64, []byte, error) {
 	return 7, []byte(fmt.Sprintf(`{"pid":%d,"fill":%q}`, p.PID, strings.Repeat("x", 3<<20))), nil
 }
 func (b *backend) CloseSession(uint64) {}

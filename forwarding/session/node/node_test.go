@@ -55,7 +55,8 @@ func (d *daemon) heard(t *testing.T, what string) {
 	})
 }
 
-func (d *daemon) OpenSession(p frontdoor.Peer, version string, options []byte) (uint64, []byte, error) {
+func (d *daemon) OpenSession(_ context.Context, p frontdoor.Peer, version string,
+	options []byte) (uint64, []byte, error) {
 	return 7, fmt.Appendf(nil, "%s %s %s", p.Name, version, options), nil
 }
 func (d *daemon) CloseSession(session uint64) { d.note("end of session %d", session) }
