@@ -46,6 +46,26 @@ func TestSteadyWaitsAreForeseen(t *testing.T) {
 	}
 }
 
+// TestNapsAreShort: where there are cores enough, a sleep of up to 10 ms is in steps that a virtual machine's host
+// waits for awake, and a longer one in few steps.
+func TestNapsAreShort(t *testing.T) {
+	const hostAwake = 200 * time.Microsecond
+	for _, c := range []struct {
+		cores       int
+		sleep       time.Duration
+		least, most time.Duration
+	}{
+		{leastCores, 300 * time.Microsecond, 50 * time.Microsecond, hostAwake},
+		{leastCores, 10 * time.Millisecond, 50 * time.Microsecond, hostAwake},
+		{leastCores, time.Second, 10 * time.Millisecond, time.Second},
+		{leastCores - 1, time.Millisecond, time.Millisecond, time.Millisecond},
+	} {
+		if n := nap(c.sleep, c.cores); n < c.least || n >= c.most+1 {
+			t.Errorf("%d cores, %v: naps of %v", c.cores, c.sleep, n)
+		}
+	}
+}
+
 // TestShortWaitsArePolled: a sleep would take longer than what is awaited.
 func TestShortWaitsArePolled(t *testing.T) {
 	r := newRig(t)

@@ -41,20 +41,19 @@ func TestPollingStopsWhereOthersNeedTheCore(t *testing.T) {
 	}
 }
 
-// TestLooksBetweenYields: who polls yields each time where processors are few, and every eighth time where they are
-// many.
+// TestLooksBetweenYields: who polls yields each time where processors are few, and every 64th time where they are many.
 func TestLooksBetweenYields(t *testing.T) {
 	if runtime.NumCPU() == 1 {
 		t.Skip("skipped: nobody polls on one core")
 	}
-	for processors, want := range map[int]int{2: 32, manyProcessors - 1: 32, manyProcessors: 4, 64: 4} {
+	for processors, want := range map[int]int{2: 128, manyProcessors - 1: 128, manyProcessors: 2, 64: 2} {
 		var p Poller
 		looked, yields := 0, 0
-		if !p.spin(time.Hour, looks(processors), func() { yields++ }, func() bool { looked++; return looked == 33 }) {
+		if !p.spin(time.Hour, looks(processors), func() { yields++ }, func() bool { looked++; return looked == 129 }) {
 			t.Error("does not see what comes")
 		}
-		if looked != 33 || yields != want {
-			t.Errorf("%d processors: %d looks and %d yields, want 33 and %d", processors, looked, yields, want)
+		if looked != 129 || yields != want {
+			t.Errorf("%d processors: %d looks and %d yields, want 129 and %d", processors, looked, yields, want)
 		}
 	}
 }
