@@ -18,6 +18,8 @@ func (nativeDriver) Marker(q engine.Native, barrier bool, waits []engine.Native,
 
 func (nativeDriver) Flush(q engine.Native) { opencl.Queue(q).Flush() }
 
+func (nativeDriver) Finish(q engine.Native) int32 { return int32(opencl.Queue(q).Finish()) }
+
 func (nativeDriver) Statuses(events []engine.Native, status []int32) {
 	opencl.Statuses(asEvents(events), status)
 }

@@ -74,6 +74,8 @@ type session struct {
 	asleep   atomic.Bool // run does not look after the ring's backlog
 	flushing atomic.Bool // flushWhileAsleep does
 
+	post *post // the reader's
+
 	work   sync.WaitGroup // builds, queries, releases
 	failed atomic.Pointer[error]
 }
@@ -103,9 +105,10 @@ func newSession(l link.Link, p opencl.Platform, devices []opencl.Device, inPlace
 		objects: map[uint64]any{}, queues: map[uint64]*clQueue{}, segments: map[uint64]*segment{},
 		blobs: map[uint64]*blob{}, journal: journal.New(),
 		live: map[*clQueue]struct{}{}, deviceMemory: newDeviceMemory(), rows: &rows}
+	s.post = newPost(s.serve, &s.work)
 	s.ring, _ = l.(*link.Conn)
 	s.peers.s = s
-	o := engine.Options{Submitters: submitters}
+	o := engine.Options{Submitters: submitters, Brief: submitters && s.ring != nil}
 	if s.ring == nil {
 		o.Reported = l.Kick
 	}
@@ -118,15 +121,9 @@ func newSession(l link.Link, p opencl.Platform, devices []opencl.Device, inPlace
 
 // run serves the session until the client is gone (nil) or breaks the protocol.
 func (s *session) run() (err error) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) // else timers are 50 µs late; see rest
 	defer func() { s.tracer.end() }()
 	defer s.unbound()
 	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("the worker failed: %v", r)
-		}
 		if f := s.failed.Load(); f != nil { // it brought the hang-up about
 			err = *f
 		}
@@ -136,6 +133,17 @@ func (s *session) run() (err error) {
 			return
 		}
 		err = nil
+	}()
+	return s.post.hold()
+}
+
+// serve is the reader's: it takes records until the client is gone or breaks the protocol, or another goroutine is the
+// reader.
+func (s *session) serve() (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the worker failed: %v", r)
+		}
 	}()
 	for {
 		if err := s.takeAll(); err != nil {
@@ -188,6 +196,9 @@ func (s *session) idle() error {
 		return *f
 	}
 	s.journal.Doing(journal.Polling)
+	if s.engine.Brief() {
+		return s.post.away(s.engine.FinishBrief)
+	}
 	planned := false
 	look := func() bool {
 		waits := s.engine.Poll()

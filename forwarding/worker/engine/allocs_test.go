@@ -8,6 +8,7 @@ type promptDriver struct{ next Native }
 func (d *promptDriver) event() Native                                       { d.next++; return d.next }
 func (d *promptDriver) Marker(Native, bool, []Native, bool) (Native, int32) { return d.event(), 0 }
 func (d *promptDriver) Flush(Native)                                        {}
+func (d *promptDriver) Finish(Native) int32                                 { return 0 }
 func (d *promptDriver) Statuses(_ []Native, status []int32)                 { clear(status) }
 func (d *promptDriver) Wait(Native)                                         {}
 func (d *promptDriver) Profile(Native) (times [5]uint64, ok bool)           { return times, false }

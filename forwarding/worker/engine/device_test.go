@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 )
@@ -186,6 +187,28 @@ func (d *device) Marker(q Native, barrier bool, waits []Native, want bool) (Nati
 }
 
 func (d *device) Flush(Native) {}
+
+func (d *device) Finish(queue Native) int32 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	q := d.queues[queue]
+	if q == nil {
+		d.problem("finish of native queue %d, which is not there", queue)
+		return 0
+	}
+	for before := append([]*fakeCommand(nil), q.pending...); len(before) > 0 && !d.stop; {
+		if !slices.Contains(q.pending, before[0]) {
+			before = before[1:]
+			continue
+		}
+		d.changed.Wait()
+		if d.queues[queue] == nil {
+			d.problem("native queue %d went in the middle of a finish", queue)
+			return 0
+		}
+	}
+	return 0
+}
 
 func (d *device) Statuses(events []Native, status []int32) {
 	d.mu.Lock()

@@ -32,6 +32,8 @@ type Driver interface {
 	Marker(queue Native, barrier bool, waits []Native, want bool) (Native, int32)
 	// Flush makes the driver start what it was given.
 	Flush(queue Native)
+	// Finish blocks until everything in the queue is done, and says how that went.
+	Finish(queue Native) int32
 	// Statuses fills status with each event's execution status, without blocking.
 	Statuses(events []Native, status []int32)
 	// Wait blocks until the event is done.
@@ -90,6 +92,9 @@ type Options struct {
 	// Submitters gives each queue a goroutine that submits, for drivers that may
 	// block in clEnqueue…. Without it commands are submitted by whoever frees them.
 	Submitters bool
+	// Brief says that the caller of Finish calls FinishBrief, where Brief tells it to, as soon as it has nothing else
+	// to enqueue; with Submitters.
+	Brief bool
 	// Reported, if not nil, is called behind the last of the ends and answers that the Sink was given: no more is about
 	// to be said. Behind ends that are urgent alone it may be left out. The engine is locked, as for a Sink.
 	Reported func()
@@ -119,6 +124,8 @@ type Engine struct {
 	pacing   bool                // keepPace runs
 	closed   bool
 	all      bool           // every command is followed
+	brief    *wait          // nil, or the finish that FinishBrief is to do
+	alone    *queue         // the queue that was used last
 	work     sync.WaitGroup // submitters, waiters and closers
 
 	firstFired [1]*wait // what fired begins in: mostly there is one
@@ -170,6 +177,7 @@ type queue struct {
 	running    int      // live events watched for Running
 	latched    int32    // first failure since the last Finish
 	submitting bool     // a submitter is in the driver
+	finishing  bool     // FinishBrief is
 	waiting    bool     // a waiter goroutine runs
 	isDirty    bool
 	dropped    bool
@@ -241,6 +249,7 @@ func (e *Engine) DropQueue(id uint64) bool {
 	}
 	delete(e.queues, id)
 	q.dropped = true
+	e.longhand()
 	e.retire(q)
 	e.pump()
 	return true
@@ -248,7 +257,7 @@ func (e *Engine) DropQueue(id uint64) bool {
 
 // retire lets go of a dropped queue that has nothing left to do.
 func (e *Engine) retire(q *queue) {
-	if !q.dropped || q.gone == nil || len(q.held) > 0 || len(q.live) > 0 || q.submitting {
+	if !q.dropped || q.gone == nil || len(q.held) > 0 || len(q.live) > 0 || q.submitting || q.finishing {
 		return
 	}
 	if q.tail != 0 {
@@ -287,6 +296,8 @@ func (e *Engine) enqueue(c *Command) error {
 	if q == nil {
 		return fmt.Errorf("queue %d: %w", c.Queue, ErrNoQueue)
 	}
+	e.longhand()
+	e.usedAlone(q)
 	after := e.listed[:0]
 	for _, id := range c.Wait {
 		d := e.events.Get(id)
@@ -443,11 +454,12 @@ func (e *Engine) submitNow(q *queue, c *Command, after []*event, ev *event) {
 			ev = e.anEvent(q, number)
 		}
 	}
-	want := ev != nil || e.all || (last || foreseen) && !q.outOfOrder
+	brief := foreseen && ev == nil && e.mayBeBrief(q)
+	want := ev != nil || e.all || (last || foreseen && !brief) && !q.outOfOrder
 	q.unflushed = e.opt.Submitters
 	native, status, text := c.Task.Submit(q.native, waits, want)
 	q.log.Given()
-	if foreseen { // the finish is on its way
+	if foreseen && !brief { // the finish is on its way
 		e.start(q)
 	}
 	finished := c.Task.Finished()

@@ -273,7 +273,7 @@ func (e *Engine) run(h *command) {
 		e.fail(h)
 	case h.kind == kindFinish:
 		h.queue.remove(h)
-		e.finish(h.queue, h.request)
+		e.finish(h.queue, h.request, false)
 		e.done(h.event, 0)
 	default:
 		e.submit(h)

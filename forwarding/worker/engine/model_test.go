@@ -433,6 +433,36 @@ func (w *world) finish(queue uint64) error {
 	return w.e.Finish(queue, id)
 }
 
+// briefly has finishes block in the driver, while somebody else goes on.
+func (w *world) briefly() {
+	for range 5 {
+		w.settle()
+		for n := len(w.cmds); n%3 > 0 || n%5 == 0 || n%7 == 0; n = len(w.cmds) { // quick, and nobody follows it
+			w.try(w.user())
+		}
+		number := len(w.cmds)
+		c := &modelCommand{kind: KindTask, barrier: -1}
+		w.locked(func() {
+			c.before, _ = w.precede(0, KindTask, nil)
+			w.cmds = append(w.cmds, c)
+		})
+		w.e.expectBrief(1)
+		w.try(w.e.Enqueue(&Command{Kind: KindTask, Queue: 1, Quick: true, Task: &task{w: w, c: c, number: number}}))
+		w.e.expectBrief(1)
+		w.try(w.finish(1))
+		if !w.e.Brief() {
+			w.t.Error("a finish is not brief")
+			return
+		}
+		var finishing sync.WaitGroup
+		finishing.Go(w.e.FinishBrief)
+		for range 20 {
+			w.try(w.act())
+		}
+		finishing.Wait()
+	}
+}
+
 func (w *world) waitSome() error {
 	w.mu.Lock()
 	all, ids := w.some(4)
@@ -551,7 +581,7 @@ func runModel(t *testing.T, seed uint64, submitters bool, steps int) {
 		defer w.mu.Unlock()
 		return w.cmds[i].own
 	}
-	w.e = New(d, w, Options{Submitters: submitters})
+	w.e = New(d, w, Options{Submitters: submitters, Brief: submitters && seed%2 == 0})
 	gone := make(chan uint64, modelQueues)
 	for q := range uint64(modelQueues) {
 		var clock Native
@@ -563,6 +593,9 @@ func runModel(t *testing.T, seed uint64, submitters bool, steps int) {
 	d.start()
 	for range steps {
 		w.try(w.act())
+	}
+	if w.e.opt.Brief {
+		w.briefly()
 	}
 	w.settle()
 	for q := range uint64(modelQueues) {

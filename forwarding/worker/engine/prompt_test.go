@@ -13,6 +13,8 @@ type handDriver struct {
 	ended map[Native]bool
 
 	markers, flushed, released int
+	finished                   int
+	fails                      int32 // what a finish says
 }
 
 func (d *handDriver) submit(want bool) Native {
@@ -29,6 +31,11 @@ func (d *handDriver) Marker(_ Native, _ bool, _ []Native, want bool) (Native, in
 }
 func (d *handDriver) Flush(Native) { d.flushed++ }
 func (d *handDriver) Wait(Native)  {}
+func (d *handDriver) Finish(Native) int32 {
+	d.finished++
+	d.endAll()
+	return d.fails
+}
 func (d *handDriver) Statuses(events []Native, status []int32) {
 	d.asked += len(events)
 	for i, e := range events {

@@ -271,6 +271,7 @@ func (e *Engine) start(q *queue) {
 
 // look sweeps everything.
 func (e *Engine) look() {
+	e.longhand()
 	for _, q := range e.open {
 		e.start(q)
 	}

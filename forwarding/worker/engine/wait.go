@@ -9,9 +9,10 @@ import (
 type wait struct {
 	remaining int
 	failed    bool
-	request   uint64   // Finish and Wait
-	queue     *queue   // Finish: whose latched error is the answer
-	host      *command // a host operation that becomes ready
+	request   uint64    // Finish and Wait
+	queue     *queue    // Finish: whose latched error is the answer
+	asked     time.Time // Finish
+	host      *command  // a host operation that becomes ready
 	then      func(status int32)
 	status    int32 // for then: of an event that failed
 }
@@ -105,6 +106,9 @@ func (e *Engine) answer(w *wait) {
 	case w.queue != nil:
 		status := w.queue.latched
 		w.queue.latched = 0
+		if e.opt.Brief {
+			w.queue.bursts.answered(time.Since(w.asked))
+		}
 		e.sink.Reply(w.request, status)
 	case w.failed:
 		e.sink.Reply(w.request, FailedWaitList)
@@ -122,8 +126,10 @@ func (e *Engine) Finish(queue, request uint64) error {
 	if q == nil {
 		return fmt.Errorf("queue %d: %w", queue, ErrNoQueue)
 	}
+	e.longhand()
 	if len(q.held) == 0 && !q.submitting {
-		e.finish(q, request)
+		e.usedAlone(q)
+		e.finish(q, request, e.mayBeBrief(q))
 	} else {
 		h := &command{kind: kindFinish, queue: q, event: &event{queue: q}, request: request}
 		if q.outOfOrder {
@@ -135,12 +141,25 @@ func (e *Engine) Finish(queue, request uint64) error {
 	return nil
 }
 
-// finish waits for what the driver has of q.
-func (e *Engine) finish(q *queue, request uint64) {
+// finish waits for what the driver has of q. brief: FinishBrief may do it.
+func (e *Engine) finish(q *queue, request uint64, brief bool) {
+	brief = brief && q.bursts.foreseen() && q.fresh
 	q.bursts.finish()
 	q.log.Counted()
 	w := &wait{request: request, queue: q}
-	if ev := e.last(q); ev != nil {
+	if e.opt.Brief {
+		w.asked = time.Now()
+	}
+	if brief {
+		e.brief = w
+		return
+	}
+	e.await(w)
+}
+
+// await waits for all that the driver has of a finish's queue.
+func (e *Engine) await(w *wait) {
+	if ev := e.last(w.queue); ev != nil {
 		e.attach(w, ev, false)
 	}
 	if w.remaining == 0 {
