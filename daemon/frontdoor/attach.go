@@ -77,12 +77,15 @@ func (c *connection) attach(m wire.AttachRequest) (wire.AttachReply, error) {
 // attachDevice shows a worker an object in the memory of a GPU, also an unsealed one of the tenant's; why says that it
 // is in no host memory. The number in the answer has clwire.AttachedDevice set, but where it is a copy's.
 func (c *connection) attachDevice(m wire.AttachRequest, why error) (wire.AttachReply, error) {
-	h, err := c.bringDevice(m.ID, m.Name, c.store.LendDevice, nil)
+	h, err := c.bringDevice(m.ID, m.Name, c.store.LendDevice, c.lendAway)
 	switch {
 	case errors.Is(err, object.ErrUnsupported), errors.Is(err, object.ErrNotFound): // nor in a GPU's, under that name
 		return wire.AttachReply{}, why
 	case err != nil:
 		return wire.AttachReply{}, err
+	}
+	if h.FD < 0 { // its GPU is gone
+		return c.attachCopy(m, h)
 	}
 	defer unix.Close(h.FD)
 	if h.Kind == object.OpenCL && c.peer.Remote != "" {
@@ -101,9 +104,20 @@ func (c *connection) attachDevice(m wire.AttachRequest, why error) (wire.AttachR
 	return reply, nil
 }
 
-// attachCopy shows a worker a copy in host memory of a sealed object that is in the memory of an OpenCL device, for a
-// client on another machine, which cannot make one itself. The answer names the copy, which lives as long as the
-// connection has its reference; the one to the object, h, is given back.
+// lendAway is GetAway, and LendDevice of an object that is on its GPU again: the worker is another process.
+func (c *connection) lendAway(id object.ID, name string) (store.DeviceHandle, error) {
+	h, err := c.store.GetAway(id, name)
+	if err != nil || h.FD < 0 {
+		return h, err
+	}
+	unix.Close(h.FD)
+	lent, err := c.store.LendDevice(h.ID, "")
+	return lent, errors.Join(err, c.store.Release(h.ID))
+}
+
+// attachCopy shows a worker a copy in host memory of a sealed object that is away from a GPU which is gone, or in the
+// memory of an OpenCL device, for a client on another machine, which cannot make one itself. The answer names the
+// copy, which lives as long as the connection has its reference; the one to the object, h, is given back.
 func (c *connection) attachCopy(m wire.AttachRequest, h store.DeviceHandle) (reply wire.AttachReply, err error) {
 	defer func() { err = errors.Join(err, c.store.Release(h.ID)) }()
 	made, err := c.store.Create(store.Spec{SizeBytes: h.Size, Class: object.Ephemeral, Own: true})
@@ -116,6 +130,7 @@ func (c *connection) attachCopy(m wire.AttachRequest, h store.DeviceHandle) (rep
 	if err = c.store.Copy(made.ID, 0, h.ID, "", 0, h.Size); err == nil {
 		err = c.store.Seal(made.ID, false)
 	}
+	_ = c.store.Forget(made.Ref.Segment) // the client never had it: where it gets the copy it needs a descriptor
 	if err != nil {
 		return reply, errors.Join(err, c.store.Abort(made.ID))
 	}

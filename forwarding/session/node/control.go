@@ -67,7 +67,7 @@ type Object struct {
 	Bytes   []byte // the object, mapped for reading; nil where no memory is shared
 	Device  string // the UUID of the GPU in whose memory it lies, 32 hexadecimal digits; "": host memory
 	Draft   bool   // it is not sealed: the worker may write it
-	Copied  bool   // it is a copy of the one asked for, which is in the memory of an OpenCL device
+	Copied  bool   // it is a copy of the one asked for, which an OpenCL device has, or a GPU that is gone
 
 	theirs *client.Object // of a client's connection, or nil
 	draft  *session.Draft // of DraftObject, or nil

@@ -140,6 +140,7 @@ func (c *local) AttachObject(worker uint64, id [16]byte, name string) (*Object, 
 		o.Copied = c.isCopy(a.ID, id, name)
 		return o, nil
 	}
+	o.Copied = name == "" && a.ID != id // of one whose GPU is gone; by its name a question would say so
 	if o.theirs, err = c.conn.Get(context.Background(), a.ID, 0); err != nil {
 		c.session.ReleaseID(a.ID)
 		return nil, err

@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,12 +16,15 @@ import (
 
 const aGPU = "000102030405060708090a0b0c0d0e0f"
 
-// gpus has memory of GPUs that is memfds.
-type gpus struct{}
+// gpus has memory of GPUs that is memfds. gone: there is none any more.
+type gpus struct{ gone *atomic.Bool }
 
 func (gpus) Available() error { return nil }
 
-func (gpus) Allocate(_ store.Asker, _ object.Device, bytes uint64) (int, uint64, error) {
+func (g gpus) Allocate(_ store.Asker, _ object.Device, bytes uint64) (int, uint64, error) {
+	if g.gone.Load() {
+		return -1, 0, object.ErrNoDevice
+	}
 	fd, err := unix.MemfdCreate("gpu", unix.MFD_CLOEXEC)
 	if err != nil {
 		return -1, 0, err
@@ -122,6 +126,45 @@ func TestPieces(t *testing.T) {
 	}
 	c.DropDraft(part)
 	await.Until(t, "end of the draft", func() bool { return d.store.Status().OpenObjects == 0 })
+}
+
+// TestAttachOfAGPUThatIsGone: an object that made way, and whose GPU is gone, is shown to a worker as a copy in host
+// memory, by its id and by its name, as often as it is asked for; nothing is left of it.
+func TestAttachOfAGPUThatIsGone(t *testing.T) {
+	d, c := start(t)
+	made, err := c.DraftAlone(aGPU, 10, nil)
+	if err == nil {
+		err = errors.Join(c.SendDraft(made, 0, []byte("0123456789")), c.PublishDraft(made, "result"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	gpu, err := object.ParseDevice(aGPU)
+	if err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "an object that made way", func() bool { return d.store.LeaveOnDevice("lab", gpu, 0) == 0 })
+	d.gone.Store(true)
+	for _, x := range []struct {
+		id   [16]byte
+		name string
+	}{{made.ID, ""}, {[16]byte{}, "result"}, {made.ID, ""}} {
+		o, err := c.AttachObject(3, x.id, x.name)
+		if err != nil {
+			t.Fatalf("%+v: %v", x, err)
+		}
+		if string(o.Bytes) != "0123456789" || o.Device != "" || o.Copied != (x.name == "") {
+			t.Errorf("%+v: %+v", x, o)
+		}
+		c.DetachObject(o)
+	}
+	await.Until(t, "end of the copies", func() bool { return d.store.Status().Objects == 1 })
+	d.gone.Store(false)
+	o, err := c.AttachObject(3, made.ID, "")
+	if err != nil || o.Device != aGPU || o.Copied {
+		t.Fatalf("the GPU is there again: %+v, %v", o, err)
+	}
+	c.DetachObject(o)
 }
 
 // TestDraft: an unsealed object in the memory of a GPU becomes one that others find, or goes.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ type daemon struct {
 	frontdoor.Backend
 	linker
 	store  *store.Store
+	gone   *atomic.Bool // its GPUs
 	socket string
 
 	mu   sync.Mutex
@@ -121,12 +123,13 @@ func (d *daemon) TellPeer(_ uint64, m wire.TellPeerRequest) {
 // start starts a daemon and begins a session with it.
 func start(t *testing.T) (*daemon, Control) {
 	t.Helper()
-	s, err := store.New(store.Options{CapacityBytes: 64 << 20, Devices: gpus{}})
+	gone := new(atomic.Bool)
+	s, err := store.New(store.Options{CapacityBytes: 64 << 20, Devices: gpus{gone}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	d := &daemon{store: s, socket: filepath.Join(t.TempDir(), "s", "tendril.sock")}
+	d := &daemon{store: s, gone: gone, socket: filepath.Join(t.TempDir(), "s", "tendril.sock")}
 	door, err := frontdoor.Listen(frontdoor.Options{Socket: d.socket, Store: s, Backend: d, Peers: d,
 		Tenant: func(uint32, uint32) string { return "lab" }})
 	if err != nil {
