@@ -586,13 +586,19 @@ func (w *Waiter) Result() (Popped, error) {
 }
 
 // Unpop puts a frame that c popped and still holds back to where it was: for the next pop. It may exceed the stream's
-// bounds.
+// bounds. One that c has not acknowledged goes back also where c has closed the stream meanwhile.
 func (c *Conn) Unpop(stream uint64, id object.ID, number uint64) error {
 	s := c.s
 	s.mu.Lock()
 	defer s.unlock()
 	end, err := c.endOf(stream)
 	if err != nil {
+		for u := c.refs[id].unacked; u != nil; u = u.next {
+			if u.number == number && stream <= c.lastStream {
+				c.giveBack(u.st, frame{c.refs[id].e, number})
+				return nil
+			}
+		}
 		return err
 	}
 	r, held := c.refs[id]

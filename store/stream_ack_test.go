@@ -271,6 +271,27 @@ func TestStreamStaysForUnacknowledgedFrames(t *testing.T) {
 	}
 }
 
+// A frame that is not acknowledged goes back also behind its reader's end.
+func TestUnpopBehindTheClose(t *testing.T) {
+	s := newStore(t, Options{})
+	writer, reader := connect(t, s, "a"), connect(t, s, "a")
+	reader.Acknowledges()
+	in := openStream(t, writer, StreamSpec{Name: "s", Writes: true})
+	out := openStream(t, reader, StreamSpec{Name: "s", Reads: true})
+	first, second := pushNow(t, writer, in, 10), pushNow(t, writer, in, 10)
+	wantPop(t, reader, out, first, 1)
+	wantPop(t, reader, out, second, 2)
+	must(t, reader.AckFrame(second, 2))
+	must(t, reader.CloseStream(out))
+	must(t, reader.Unpop(out, first, 1))
+	if err := reader.Unpop(out, second, 2); !errors.Is(err, object.ErrNotFound) {
+		t.Errorf("a frame that was acknowledged: %v", err)
+	}
+	out = openStream(t, reader, StreamSpec{Name: "s", Reads: true})
+	wantPop(t, reader, out, first, 1)
+	mustAgree(t, s, true)
+}
+
 // A pop that waits gets a frame that comes back.
 func TestWaitingPopGetsWhatComesBack(t *testing.T) {
 	s := newStore(t, Options{})

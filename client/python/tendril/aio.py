@@ -34,7 +34,7 @@ async def apart(call: "Callable[..., _T]", *args: Any, **more: Any) -> "_T":
 async def request(live: Connection, kind: int, payload: bytes, decode: "Callable[[wire.Fields], _T]") -> "_T":
     """Connection.call, for a task. When the task is cancelled, the reply is dropped."""
     loop = asyncio.get_running_loop()
-    answered: "asyncio.Future[_T]" = loop.create_future()
+    answered: "asyncio.Future[None]" = loop.create_future()  # the value is the request's alone, for forgo to drop
 
     def settle(p: Pending) -> None:
         if answered.done():
@@ -42,7 +42,7 @@ async def request(live: Connection, kind: int, payload: bytes, decode: "Callable
         if p.error is not None:
             answered.set_exception(p.error)
         else:
-            answered.set_result(p.value)
+            answered.set_result(None)
 
     def then(p: Pending) -> None:
         try:
@@ -52,10 +52,13 @@ async def request(live: Connection, kind: int, payload: bytes, decode: "Callable
 
     sent = live.begin(kind, payload, decode, then)
     try:
-        return await answered
+        await answered
     except asyncio.CancelledError:
         live.forgo(sent)
         raise
+    value: "_T" = sent.value
+    sent.value = None
+    return value
 
 
 def _left(deadline: Optional[float], most: float) -> float:

@@ -253,7 +253,7 @@ class Client:
         chosen = _lifetime(lifetime, name, ttl)
         raw = _raw_meta(meta)
         body = struct.pack("<QBB", size, chosen, own | shared << 1 | checksum << 2)
-        kind, body = wire.CREATE, body + wire.str16(name) + wire.bytes32(raw)
+        kind, body = wire.CREATE, body + wire.new_name(name) + wire.bytes32(raw)
         if ttl is not None or labels:
             expiry = struct.pack("<Q", _milliseconds(ttl or 0.0, _LONGEST_TTL))
             kind, body = wire.CREATE_WITH, body + expiry + wire.labels(labels)
@@ -274,7 +274,7 @@ class Client:
         """create, in the memory of a GPU."""
         if size <= 0 or size >= 1 << 63:
             raise Invalid("size %d is out of range for an object in the memory of a device" % size)
-        body = struct.pack("<Q16sB", size, uuid, _lifetime(lifetime, name, ttl)) + wire.str16(name)
+        body = struct.pack("<Q16sB", size, uuid, _lifetime(lifetime, name, ttl)) + wire.new_name(name)
         body += wire.bytes32(_raw_meta(meta)) + struct.pack("<Q", _milliseconds(ttl or 0.0, _LONGEST_TTL))
         body += wire.labels(labels)
 
@@ -431,7 +431,7 @@ class Client:
         if replace and not name:
             raise Invalid("replace without a name")
         if source.size <= wire.MAX_PUT and self._puts and not (strict or checksum or lifetime == "persisted"):
-            body = _PUT_HEAD.pack(_lifetime(lifetime, name, ttl), replace) + wire.str16(name)
+            body = _PUT_HEAD.pack(_lifetime(lifetime, name, ttl), replace) + wire.new_name(name)
             body += wire.bytes32(_raw_meta(source.meta)) + _U64.pack(_milliseconds(ttl or 0.0, _LONGEST_TTL))
             body += (wire.labels(labels) if labels else b"\0\0") + _U32.pack(source.size)
             body = b"".join((body, source.bytes()))
@@ -550,7 +550,7 @@ class Client:
         """
         if not 1 <= len(members) <= wire.MAX_MEMBERS:
             raise Invalid("a composite of %d members: want 1 to %d" % (len(members), wire.MAX_MEMBERS))
-        body = bytes([_lifetime(lifetime, name, ttl)]) + wire.str16(name) + wire.bytes32(_raw_meta(meta))
+        body = bytes([_lifetime(lifetime, name, ttl)]) + wire.new_name(name) + wire.bytes32(_raw_meta(meta))
         body += struct.pack("<Q", _milliseconds(ttl or 0.0, _LONGEST_TTL)) + wire.labels(labels)
         body += struct.pack("<H", len(members))
         for part, key in members.items():
@@ -794,11 +794,11 @@ class Client:
         if not isinstance(key, (Object, Draft)):
             key = ObjectID(key)
         raw = bytes(key.id if not isinstance(key, bytes) else key)
-        self._plain(wire.BIND, raw + wire.str16(name) + bytes([replace]))
+        self._plain(wire.BIND, raw + wire.new_name(name) + bytes([replace]))
 
     def rename(self, name: str, to: str, replace: bool = False) -> None:
         """Renames the object named name to to, atomically. Raises Exists if to is taken, unless replace is set."""
-        self._plain(wire.RENAME, wire.str16(name) + wire.str16(to) + bytes([replace]))
+        self._plain(wire.RENAME, wire.str16(name) + wire.new_name(to) + bytes([replace]))
 
     def update(self, key: Key, *, pinned: Optional[bool] = None, ttl: Optional[float] = None,
                labels: Optional[Mapping[str, str]] = None, persist: bool = False) -> None:

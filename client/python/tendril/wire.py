@@ -59,9 +59,23 @@ def frame(kind: int, request: int, payload: bytes) -> bytes:
     return HEADER.pack(len(payload), kind, 0, request) + payload
 
 
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:  # a file's name that is no UTF-8 is such a text
+        raise Invalid("%.100r is no text: it has half of a character" % text) from None
+
+
+def new_name(name: str) -> bytes:
+    """The name of an object that is made or named, as str16. Raises Invalid if no key would find it."""
+    if name.startswith("id:"):
+        raise Invalid("%.60r is no name: what begins with id: is an object's id" % name)
+    return str16(name)
+
+
 def str16(text: str) -> bytes:
     """A text with its length in 16 bits. Raises Invalid if it is longer than any name or prefix may be."""
-    raw = text.encode("utf-8")
+    raw = _utf8(text)
     if len(raw) > 0xFFFF:
         raise Invalid("a name of %d bytes: names have at most %d" % (len(raw), MAX_NAME_BYTES))
     return _U16.pack(len(raw)) + raw
@@ -81,7 +95,7 @@ def wait_ms(seconds: Optional[float]) -> int:
 
 def labels(values: Optional[Mapping[str, str]]) -> bytes:
     """Labels, with their keys in the order of their bytes. Raises Invalid if there are too many, or one is too long."""
-    pairs = sorted((k.encode("utf-8"), v.encode("utf-8")) for k, v in (values or {}).items())
+    pairs = sorted((_utf8(k), _utf8(v)) for k, v in (values or {}).items())
     if len(pairs) > MAX_LABELS or any(max(len(k), len(v)) > MAX_LABEL_BYTES for k, v in pairs):
         raise Invalid("at most %d labels of %d bytes each" % (MAX_LABELS, MAX_LABEL_BYTES))
     out = _U16.pack(len(pairs))

@@ -122,6 +122,20 @@ class Names(WithDaemon):
             with self.assertRaises(tendril.Invalid):
                 store.get(key)
 
+    def test_names_that_none_can_have(self):
+        """Half a character, as in a file's name that is no UTF-8, and what a key would take for an id."""
+        store, half = self.store, "x\udcff"
+        with store.put(b"there", "h-there") as there:
+            for call in (lambda: store.put(b"v", half), lambda: store.get(half), lambda: half in store,
+                         lambda: store.objects(half), lambda: store.put(b"v", "h-label", labels={"a": half}),
+                         lambda: store.put(b"v", "h-label", labels={half: "a"}), lambda: store.writer(half),
+                         lambda: store.put(b"v", "id:x"), lambda: store.put(bytes(1 << 20), "id:x"),
+                         lambda: store.create(5, "id:" + "0" * 32), lambda: store.rename("h-there", "id:x"),
+                         lambda: store.bind(there, "id:x"), lambda: store.compose({"a": there}, "id:x")):
+                with self.assertRaises(tendril.Invalid):
+                    call()
+        del store["h-there"]
+
     def test_whom_to_share_with(self):
         me = pwd.getpwuid(os.getuid())
         with self.store.put(b"shared", "shared") as o:

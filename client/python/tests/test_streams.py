@@ -278,6 +278,30 @@ class Late(WithDaemon):
             frame = again.pop(5)
             self.assertEqual((frame.number, frame.bytes()), (1, b"frame"))
 
+    def test_a_cancelled_task_that_is_kept(self):
+        """Its frame had come. It goes back although somebody has the task, and what the task waited for."""
+        with self.store.writer("l-kept", keep=True) as writer:
+            writer.push(b"frame")
+            kept = []
+
+            async def cancelled():
+                reader = self.late.reader("l-kept", existing=True)
+                kept.append(asyncio.ensure_future(reader.apop()))
+                await asyncio.sleep(0)
+                until(lambda: self.told("l-kept", "popped") == 1 and not reader._live._pending, "the reply")
+                await asyncio.sleep(0)
+                kept.extend(o for o in gc.get_objects() if isinstance(o, asyncio.Future))
+                kept[0].cancel()
+                with self.assertRaises(asyncio.CancelledError):
+                    await kept[0]
+                reader.close()
+
+            asyncio.run(cancelled())
+            self.late.streams()
+            with self.store.reader("l-kept") as again:
+                frame = again.pop(5)
+                self.assertEqual((frame.number, frame.bytes()), (1, b"frame"))
+
     def test_close_behind_an_interrupted_pop_without_a_frame(self):
         writer = self.store.writer("l-none")
         self.addCleanup(writer.close)
