@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -316,5 +317,59 @@ func TestRotationFindsTheNextLeader(t *testing.T) {
 	w.cutOff(leader, 3)
 	if s, err := rotate(t, x.conns[(leader+1)%3], false, false); err != nil || !s.Begun {
 		t.Fatalf("%+v, %v", s, err)
+	}
+}
+
+// TestTokenMeetsARotation: a token that is being made when a rotation begins would name the old authority, and be
+// listed as good at the end. It is refused, and revoked; the next one is good to the end and beyond.
+func TestTokenMeetsARotation(t *testing.T) {
+	t.Setenv("TENDRIL_CREDENTIALS", t.TempDir())
+	w := newNetwork(t)
+	var due atomic.Bool
+	var begin func()
+	w.at = func(node int, step string) {
+		if node == 1 && step == "a token is drawn" && due.CompareAndSwap(true, false) {
+			begin()
+		}
+	}
+	x := w.cluster(2)
+	begin = func() {
+		if s, err := rotate(t, x.conns[0], false, false); err != nil || !s.Begun {
+			t.Errorf("%+v, %v", s, err)
+		}
+	}
+	due.Store(true)
+	_, err := admin.Of(x.conns[1]).CreateToken(context.Background(), admin.TokenOptions{Role: pki.User})
+	if !errors.Is(err, object.ErrBusy) {
+		t.Errorf("a token of the old authority: %v", err)
+	}
+	states := func() (list []string) {
+		err := x.all[1].EachToken("", func(v any, _ string) bool {
+			if s := v.(inspect.Token); s.Role == "user" {
+				list = append(list, s.State)
+			}
+			return true
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(list)
+		return list
+	}
+	if list := states(); !slices.Equal(list, []string{"revoked"}) {
+		t.Errorf("it is listed as %q", list)
+	}
+	var token string
+	await.Until(t, "the node has followed", func() bool {
+		var err error
+		token, err = admin.Of(x.conns[1]).CreateToken(context.Background(), admin.TokenOptions{Role: pki.User})
+		return err == nil
+	})
+	await.Until(t, "the rotation ends", func() bool { _, err := rotate(t, x.conns[0], true, false); return err == nil })
+	if list := states(); !slices.Contains(list, "good") {
+		t.Errorf("a token of the new authority is listed as %q", list)
+	}
+	if _, err := login.Login(context.Background(), x.all[1].address(), token, "late"); err != nil {
+		t.Errorf("a token that was made during the rotation: %v", err)
 	}
 }

@@ -408,6 +408,9 @@ const yieldTime = 2 * time.Second
 // others would miss it first, and take no change meanwhile.
 func (d *Daemon) yield() error {
 	m := d.meta.now.Load()
+	if d.leaving == nil && m.canStepAside() { // who takes over starts at once
+		return d.stepAside(m)
+	}
 	if !m.raft.Leads() {
 		return nil
 	}
@@ -415,6 +418,57 @@ func (d *Daemon) yield() error {
 	defer cancel()
 	if err := m.handOver(ctx); err != nil {
 		d.log.WithError(err).Warn("this node leads the cluster, and no other one could take over: the others elect one")
+	}
+	return nil
+}
+
+// asideTime is how long a node that ends tries to give its vote away.
+const asideTime = 5 * time.Second
+
+// canStepAside reports whether this node has one of at most two votes, and another node answers that could have the
+// only one. Where three or more vote, those that stay are a majority, or too many have ended: none is given up then,
+// for each change would lie on fewer disks.
+func (m *membership) canStepAside() bool {
+	votes, own, other := 0, false, false
+	for _, x := range m.raft.Status().Members {
+		id, err := parseUUID(x.ID)
+		switch {
+		case err != nil:
+		case id == m.node:
+			own = x.Voter
+		default:
+			state := m.live.alive(id)
+			other = other || state.Answers && !state.LogFailed
+		}
+		if x.Voter {
+			votes++
+		}
+	}
+	return own && other && votes <= 2
+}
+
+// stepAside has another node lead, with the only vote: it goes on alone, and this one follows it when it is back. The
+// new leader takes this node's vote, as it does of any second one (raftnode.Votes).
+func (d *Daemon) stepAside(m *membership) error {
+	ctx, cancel := context.WithTimeout(m.ctx, asideTime)
+	defer cancel()
+	err := m.beginGoverning(ctx) // else this node takes the other one's vote again
+	if err == nil {
+		err = m.yieldFor(ctx)
+		m.endGoverning()
+	}
+	self := m.node.String()
+	votes := func() bool {
+		isVoter := func(x raftnode.Member) bool { return x.ID == self && x.Voter }
+		return slices.ContainsFunc(m.raft.Status().Members, isVoter)
+	}
+	for err == nil && votes() {
+		if err = ctx.Err(); err == nil {
+			m.pause(proposeAgain)
+		}
+	}
+	if err != nil {
+		d.log.WithError(err).Warn("this node ends with a vote that the cluster needs: until it is back nothing can be changed")
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -72,13 +73,34 @@ func (d *Daemon) CreateToken(p frontdoor.Peer, m wire.CreateTokenRequest) (text 
 	if life > 0 {
 		t.Expires = d.clusterTime().Add(life).UnixNano()
 	}
+	d.at("a token is drawn")
 	if _, err := d.propose(&fsm.CreateToken{Token: t}); err != nil {
 		return "", err
+	}
+	if err := d.isOfTheLast(secret); err != nil {
+		_, revoked := d.propose(&fsm.RevokeToken{ID: t.ID})
+		return "", errors.Join(err, revoked)
 	}
 	d.log.WithField("token", t.ID).WithField("role", pki.Role(m.Role)).WithField("tenant",
 		t.Tenant).Info("token created")
 	d.openTCP() // which may have waited for it
 	return secret.Text(), nil
+}
+
+// isOfTheLast refuses a token that names an authority whose rotation has begun before the cluster knew the token: it
+// would be of no use at the end, and no list would say so.
+func (d *Daemon) isOfTheLast(secret pki.Token) (err error) {
+	var x pki.Succession
+	d.meta.raft.View(func(s *fsm.State) { x, err = successionOf(s) })
+	if err != nil || len(x.Authority) == 0 {
+		return err
+	}
+	last, err := x509.ParseCertificate(x.Authority)
+	if err == nil && !secret.Matches(pki.FingerprintOf(last)) {
+		err = fmt.Errorf("%w: the cluster's authority began to be rotated while the token was made: make another",
+			object.ErrBusy)
+	}
+	return err
 }
 
 // clusterTime is the latest time that some node has brought to the metadata, or this one knows: what expires is judged
