@@ -32,10 +32,10 @@ type stateDir struct {
 // openStateDir makes dir (mode 0700; its parents 0755) where it is missing and locks it.
 func openStateDir(dir string) (*stateDir, error) {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return nil, fmt.Errorf("state directory: %w", err)
+		return nil, err
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("state directory: %w", err)
+		return nil, err
 	}
 	lock, err := lockState(filepath.Join(dir, lockFile))
 	if err != nil {
@@ -53,7 +53,7 @@ func openStateDir(dir string) (*stateDir, error) {
 func closeToOthers(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {
-		return fmt.Errorf("state directory: %w", err)
+		return err
 	}
 	if info.Mode().Perm()&0o077 == 0 {
 		return nil
@@ -133,7 +133,7 @@ func inheritStateDir(dir string, lock *os.File) (*stateDir, error) {
 	}
 	if err != nil {
 		lock.Close()
-		return nil, fmt.Errorf("state directory: %w", err)
+		return nil, err
 	}
 	return &stateDir{path: dir, lock: lock}, nil
 }

@@ -277,7 +277,7 @@ func TestNamesAndReplacement(t *testing.T) {
 
 func TestBadInput(t *testing.T) {
 	n := startNode(t)
-	n.want(1, []string{"absent", "no such file"}, "put", "absent")
+	n.want(4, []string{"absent", "no such file"}, "put", "absent")
 	n.want(2, []string{"directory"}, "put", n.dir)
 	big := n.file("big", nil)
 	if err := os.Truncate(big, 100<<20); err != nil {
@@ -292,12 +292,12 @@ func TestBadInput(t *testing.T) {
 	n.want(2, []string{"want type=…, mem>=…"}, "run", "--device", "mem>5=2", "--", "true")
 	n.want(127, []string{"never-heard-of"}, "run", "--", "never-heard-of")
 	n.want(9, []string{"timed out"}, "get", "later", "--wait", "20ms", "-o", "-")
-	n.want(1, nil, "get", "small", "-o", filepath.Join(n.dir, "no", "such", "dir"))
+	n.want(4, nil, "get", "small", "-o", filepath.Join(n.dir, "no", "such", "dir"))
 	n.want(2, []string{"--nam", "did you mean --name?"}, "put", big, "--nam", "x")
 	n.want(2, []string{"did you mean --name?"}, "put", big, "-name", "x")
 	n.want(2, []string{"unknown flag: --nothing-like-it\n"}, "put", big, "--nothing-like-it")
 	n.want(2, []string{"a whole number"}, "put", big, "--publish", "--replicas", "two")
-	n.want(1, []string{"cuda:0"}, "put", big, "--device", "gpu")
+	n.want(2, []string{"cuda:0"}, "put", big, "--device", "gpu")
 }
 
 // TestMisplacedTokens: no error shows a token that was given where none belongs.
@@ -531,7 +531,7 @@ func goProgram(t *testing.T, stamp string) string {
 func TestLibraryIsChecked(t *testing.T) {
 	n := startNode(t)
 	n.want(1, []string{"driver library is missing", "make build"}, "run", "--", "true")
-	n.want(1, []string{"no such file"}, "run", "--library", "absent.so", "--", "true")
+	n.want(4, []string{"no such file"}, "run", "--library", "absent.so", "--", "true")
 	for _, build := range []string{"test", "other"} { // builds may be mixed: the session compares protocols
 		library := goProgram(t, build)
 		n.want(7, []string{"has no device", "tendril devices"}, "run", "--library", library, "--", "true")

@@ -57,7 +57,7 @@ func (c *cli) clusterBackupVerb() *cobra.Command {
 				err = durable.Replace(path, sealed)
 			}
 			if err != nil {
-				return err
+				return fmt.Errorf("write %s: %w", args[0], errnoOf(err)) // not of a name that nobody has written
 			}
 			c.say(fmt.Sprintf("The cluster's metadata and its authority's key are in %s. Keep the passphrase elsewhere.", args[0]))
 			return nil
@@ -152,7 +152,7 @@ func (c *cli) clusterRestoreVerb() *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		cfg, err := daemonConfig(cmd)
 		if err != nil {
-			return usageError{err}
+			return asUsage(err)
 		}
 		passphrase, err := c.passphrase("Passphrase")
 		if err != nil {

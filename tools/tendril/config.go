@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strconv"
 
@@ -62,9 +63,10 @@ func settingText(s daemon.Shown) string {
 	return s.Value
 }
 
+// asUsage makes faults of a configuration those of how it was written; a file that cannot be read is none of these.
 func asUsage(err error) error {
-	if err == nil {
-		return nil
+	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return err
 	}
 	return usageError{err}
 }

@@ -104,7 +104,7 @@ func (c *cli) daemonVerb() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := daemonConfig(cmd)
 			if err != nil {
-				return usageError{err}
+				return asUsage(err)
 			}
 			return c.serve(cmd.Context(), cfg, takeover, anyway)
 		},
@@ -130,7 +130,7 @@ func (c *cli) serve(ctx context.Context, cfg daemon.Config, takeover, anyway boo
 	log.SetFormatter(&logrus.TextFormatter{FullTimestamp: true, DisableColors: !c.term.isErr})
 	level, err := logrus.ParseLevel(cfg.LogLevel)
 	if err != nil {
-		return usageError{err}
+		return asUsage(err)
 	}
 	log.SetLevel(level)
 	daemon.LimitLog(log)

@@ -83,6 +83,23 @@ func errnoOf(err error) error {
 	return err
 }
 
+// noDeviceError says that there is no device of the name that was given.
+type noDeviceError struct {
+	name string
+	why  error
+}
+
+// Error leaves out what kind of error the reason is: that the device is not there is said.
+func (n noDeviceError) Error() string {
+	why := n.why.Error()
+	for _, kind := range []error{object.ErrInvalid, object.ErrUnsupported} {
+		why = strings.TrimPrefix(why, kind.Error()+": ")
+	}
+	return fmt.Sprintf("there is no device %s: %s", n.name, why)
+}
+
+func (n noDeviceError) Unwrap() error { return n.why }
+
 // noDaemonError says that nobody answers on this machine.
 type noDaemonError struct{ *ipc.NoDaemonError }
 
@@ -155,6 +172,7 @@ func classify(err error) (code int, step string) {
 	var line lineError
 	var hint hinted
 	var program noProgramError
+	var absent noDeviceError
 	switch {
 	case errors.As(err, &hint):
 		if code, _ = classify(hint.error); code == exitPermission && errors.Is(err, object.ErrPermission) {
@@ -201,11 +219,11 @@ func classify(err error) (code int, step string) {
 			"tendril daemon --quota-objects, --quota-segments"
 	case errors.Is(err, object.ErrQuota):
 		return exitFull, "See what takes the space with: tendril top    For a larger quota: tendril daemon --quota"
-	case errors.Is(err, object.ErrPermission):
+	case errors.Is(err, object.ErrPermission), errors.Is(err, fs.ErrPermission):
 		return exitPermission, ""
-	case errors.Is(err, fs.ErrPermission):
-		return exitPermission, ""
-	case errors.Is(err, object.ErrNoDevice):
+	case errors.Is(err, fs.ErrNotExist): // a file of this machine's
+		return exitNotFound, ""
+	case errors.Is(err, object.ErrNoDevice), errors.As(err, &absent):
 		return exitNoDevice, "List devices with: tendril devices    Drivers that do not work: tendril status"
 	case errors.Is(err, object.ErrExists) && (strings.Contains(err.Error(), "start this") ||
 		strings.Contains(err.Error(), "first: tendril")): // it says what to do
@@ -216,6 +234,8 @@ func classify(err error) (code int, step string) {
 		return exitTimeout, ""
 	case errors.Is(err, object.ErrStorage):
 		return exitFailure, "If the object is damaged, delete it (tendril rm) and put it again. tendril scrub finds others."
+	case errors.Is(err, object.ErrInvalid): // the daemon, or the client, says what of it
+		return exitUsage, ""
 	case errors.Is(err, object.ErrVersion), errors.Is(err, object.ErrProtocol):
 		return exitFailure, "Use the daemon, the command and the library of the same build."
 	}

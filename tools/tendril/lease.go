@@ -104,7 +104,7 @@ func (c *cli) lease(ctx context.Context, count, device, wait string, nodes bool,
 	err = cutShort(waiting, err)
 	stop()
 	if errors.Is(err, object.ErrBusy) && wait != "" {
-		return hinted{err, "See who has which devices with: tendril leases"}
+		return hinted{waitedInVain{wait, err}, "See who has which devices with: tendril leases"}
 	}
 	if errors.Is(err, object.ErrBusy) {
 		return hinted{err, "See who has which devices with: tendril leases. To wait for them: --wait"}
@@ -122,6 +122,19 @@ func (c *cli) lease(ctx context.Context, count, device, wait string, nodes bool,
 	}
 	return childExit(ended)
 }
+
+// waitedInVain says that devices were not free within a time.
+type waitedInVain struct {
+	time string // as it was written
+	why  error
+}
+
+func (w waitedInVain) Error() string {
+	return fmt.Sprintf("%v: --wait=%s is over: %s", object.ErrTimeout, w.time,
+		strings.TrimPrefix(w.why.Error(), object.ErrBusy.Error()+": "))
+}
+
+func (w waitedInVain) Unwrap() error { return object.ErrTimeout }
 
 // leaseLook is how often tendril lease looks whether its lease is there.
 const leaseLook = time.Second

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 
 	"github.com/spf13/cobra"
 
@@ -189,11 +190,14 @@ func (c *cli) send(ctx context.Context, conn *client.Conn, in *os.File, name, de
 	if device != "" {
 		gpu, err := conn.FindGPU(ctx, device)
 		if err != nil {
-			return object.ID{}, hinted{err, "List devices with: tendril devices"}
+			return object.ID{}, deviceFault(device, err)
 		}
 		store = onGPU(gpu)
 	}
 	id, release, err := store(ctx, conn, what, opts)
+	if err != nil && device != "" {
+		err = deviceFault(device, err)
+	}
 	if err != nil {
 		return id, err
 	}
@@ -207,6 +211,20 @@ func (c *cli) send(ctx context.Context, conn *client.Conn, in *os.File, name, de
 		}
 	}
 	return id, err
+}
+
+// deviceName is how a device is named, whether it is there or not.
+var deviceName = regexp.MustCompile(`^((cuda|opencl):[0-9]+|(GPU-)?[0-9a-fA-F-]{32,36})$`)
+
+// deviceFault says of a device that is named as one is, and that this node does not have, that there is none.
+func deviceFault(device string, err error) error {
+	if deviceName.MatchString(device) && (errors.Is(err, object.ErrUnsupported) || errors.Is(err, object.ErrInvalid)) {
+		return noDeviceError{device, err}
+	}
+	if errors.Is(err, object.ErrInvalid) {
+		return hinted{err, "List devices with: tendril devices"}
+	}
+	return err
 }
 
 // contentOf finds out how much there is to store. limit is what the store holds, in bytes.

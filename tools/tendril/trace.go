@@ -101,7 +101,7 @@ func (c *cli) trace(ctx context.Context, o *traceOptions, args []string) error {
 	}
 	for flag, file := range map[string]string{"output": o.out, "svg": o.picture} { // "" is in the working directory
 		if info, err := os.Stat(filepath.Dir(file)); err != nil || !info.IsDir() {
-			return fmt.Errorf("--%s %s: no such directory", flag, file)
+			return ended{fmt.Errorf("--%s %s: no such directory", flag, file), exitNotFound}
 		}
 	}
 	// A record makes three or four times its size of JSON.

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -403,21 +402,9 @@ func TestAllTenants(t *testing.T) {
 		t.Skip("skipped: another user's commands need root")
 	}
 	n := startNode(t)
-	for dir := n.dir; dir != os.TempDir(); dir = filepath.Dir(dir) {
-		if err := os.Chmod(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	asNobody := func(args ...string) (int, string) {
-		cmd := exec.Command(filepath.Join(built, "tendril"), args...)
-		cmd.Env, cmd.Dir = n.env, n.dir
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-		out, _ := cmd.CombinedOutput() // its exit code says what the error would
-		return cmd.ProcessState.ExitCode(), string(out)
-	}
 	path := n.file("x", []byte("x"))
 	n.want(0, nil, "put", "--name", "roots", path)
-	if code, out := asNobody("put", "--name", "nobodys", path); code != 0 {
+	if code, out := n.asNobody("put", "--name", "nobodys", path); code != 0 {
 		t.Fatal(out)
 	}
 	n.want(0, []string{"TENANT", "uid:0", "roots", "uid:65534", "nobodys"}, "ls", "--all-tenants")
@@ -429,7 +416,7 @@ func TestAllTenants(t *testing.T) {
 	if out := n.want(0, nil, "ls"); strings.Contains(out, "nobodys") {
 		t.Error(out)
 	}
-	if code, out := asNobody("ls", "--all-tenants"); code != exitPermission || !strings.Contains(out, "only root") ||
+	if code, out := n.asNobody("ls", "--all-tenants"); code != exitPermission || !strings.Contains(out, "only root") ||
 		strings.Contains(out, "roots") {
 		t.Errorf("%d %s", code, out)
 	}

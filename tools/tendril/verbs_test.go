@@ -69,13 +69,13 @@ func TestTraceReport(t *testing.T) {
 }
 
 // withLibrary gives a node whose programs find a driver library, which is none: programs without OpenCL run as ever.
-func withLibrary(t *testing.T) *node {
+func withLibrary(t *testing.T, args ...string) *node {
 	t.Helper()
 	const system = "/etc/OpenCL/vendors"
 	if _, err := os.Stat(filepath.Join(system, "pocl.icd")); err != nil {
 		t.Skip("PoCL is not installed:", err)
 	}
-	n := startNode(t, "--vendors", system)
+	n := startNode(t, append([]string{"--vendors", system}, args...)...)
 	n.want(0, []string{"uuid"}, "devices", "--json") // waits for the probe
 	n.env = append(n.env, "TENDRIL_LIBRARY="+goProgram(t, "test"))
 	return n
