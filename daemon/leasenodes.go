@@ -544,6 +544,12 @@ func (d *Daemon) followLeases() {
 	}
 }
 
+// Why a session is ended with its lease, as its program is told.
+var (
+	errLeaseOver  = errors.New("its lease over nodes has ended")
+	errLeaseEnded = errors.New("its lease was ended with tendril leases end")
+)
+
 // endPart ends what a lease over nodes has here, and its sessions.
 func (d *Daemon) endPart(id fsm.UUID) {
 	l := d.leases.End(id.String())
@@ -552,7 +558,7 @@ func (d *Daemon) endPart(id fsm.UUID) {
 	}
 	d.log.WithField("lease", id).WithField("tenant", l.Tenant).Info("a lease over nodes has ended: so do its sessions")
 	for _, session := range d.sessions.of(l) {
-		_ = d.door.Load().EndSession(session) // it may have ended meanwhile
+		_ = d.door.Load().EndSession(session, errLeaseOver) // it may have ended meanwhile
 	}
 }
 
@@ -865,7 +871,7 @@ func (d *Daemon) EndLease(p frontdoor.Peer, name string) (err error) {
 func (d *Daemon) endLeaseAt(x leases.Status) error {
 	if x.Node == d.identity.Name {
 		for _, session := range d.sessions.numbered(x.Number) {
-			_ = d.door.Load().EndSession(session) // it may have ended meanwhile
+			_ = d.door.Load().EndSession(session, errLeaseEnded) // it may have ended meanwhile
 		}
 		return nil
 	}

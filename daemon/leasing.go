@@ -228,7 +228,7 @@ func (d *Daemon) endLeases() {
 			}
 			told[l] = true
 			for _, session := range d.sessions.of(l) {
-				_ = d.door.Load().EndSession(session) // it may have ended meanwhile
+				_ = d.door.Load().EndSession(session, fmt.Errorf("the longest time of a lease, %v, is over (tendril daemon --lease-time)", d.cfg.LeaseTime)) // it may have ended meanwhile
 			}
 		}
 	}
@@ -256,7 +256,7 @@ func (d *Daemon) endIdleLeases() {
 			d.log.WithField("lease", l.Number).WithField("tenant", l.Tenant).Warnf(
 				"a lease was not used for %v: its sessions are ended", d.cfg.LeaseIdle)
 			for _, session := range d.sessions.of(l) {
-				_ = d.door.Load().EndSession(session) // it may have ended meanwhile
+				_ = d.door.Load().EndSession(session, fmt.Errorf("its lease was not used for %v (tendril daemon --lease-idle)", d.cfg.LeaseIdle)) // it may have ended meanwhile
 			}
 		}
 	}

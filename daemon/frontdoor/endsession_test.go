@@ -2,6 +2,7 @@ package frontdoor
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,6 +30,14 @@ func TestEndSession(t *testing.T) {
 	}
 	if _, err := killer.ask(wire.EndSession, end); err != nil || d.backend.isOpen(opened.Session) {
 		t.Errorf("%v, open %v", err, d.backend.isOpen(opened.Session))
+	}
+	f, err = program.receive()
+	if err != nil || f.Type != wire.Error || f.Request != 0 {
+		t.Fatalf("%v of %d, %v; want the reason", f.Type, f.Request, err)
+	}
+	if why := decodeError(t, f); !errors.Is(why, object.ErrAborted) || !strings.Contains(why.Error(),
+		"was ended by its own user with tendril session end") {
+		t.Errorf("the reason is %v", why)
 	}
 	if f, err := program.receive(); err == nil {
 		t.Errorf("its connection goes on with %v", f.Type)
@@ -72,6 +81,32 @@ func TestEndSessionOfAnotherTenant(t *testing.T) {
 	if _, err := stranger.ask(wire.EndSession, &wire.Number{N: m.Session}); !errors.Is(err, object.ErrPermission) ||
 		!d.backend.isOpen(m.Session) {
 		t.Errorf("%v, open %v", err, d.backend.isOpen(m.Session))
+	}
+}
+
+// TestEndSessionOfWhoDoesNotRead: a program that reads nothing, and holds up what is sent to it, ends no later for that.
+func TestEndSessionOfWhoDoesNotRead(t *testing.T) {
+	d := open(t, func(*Options) {})
+	program, killer := d.dial(t).hello(), d.dial(t).hello()
+	f, err := program.ask(wire.OpenSession, &wire.OpenSessionRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var opened wire.OpenSessionReply
+	if err := opened.Decode(f.Payload); err != nil {
+		t.Fatal(err)
+	}
+	holder, _ := d.holderOf(opened.Session)
+	holder.mu.Lock() // as one has it who sends
+	asked := make(chan error, 1)
+	go func() {
+		_, err := killer.ask(wire.EndSession, &wire.Number{N: opened.Session})
+		asked <- err
+	}()
+	until(t, "the session has ended", func() bool { return !d.backend.isOpen(opened.Session) })
+	holder.mu.Unlock()
+	if err := <-asked; err != nil {
+		t.Error(err)
 	}
 }
 

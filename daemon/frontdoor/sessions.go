@@ -3,6 +3,7 @@ package frontdoor
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"tendril/ipc"
 	"tendril/ipc/wire"
@@ -93,38 +94,35 @@ func (c *connection) closeSession() bool {
 
 // endSession ends a session for its owner, or for the daemon's.
 func (c *connection) endSession(m wire.Number) error {
-	holder, err := c.srv.endSession(m.N, func(owner Peer) error {
+	err := c.srv.endSession(c, m.N, func(owner Peer) (error, error) {
 		if !c.peer.Admin && owner.Tenant != c.peer.Tenant {
-			return fmt.Errorf("%w: session %d is of another tenant", object.ErrPermission, m.N)
+			return nil, fmt.Errorf("%w: session %d is of another tenant", object.ErrPermission, m.N)
 		}
-		return nil
+		by := "its own user"
+		if c.peer.Tenant != owner.Tenant {
+			by = "the administrator"
+		}
+		return fmt.Errorf("session %d was ended by %s with tendril session end", m.N, by), nil
 	})
 	if err == nil {
 		c.srv.opts.Log.WithFields(c.who()).WithField("session", m.N).Info("front door: a session was ended on request")
 	}
-	if holder != nil && holder != c {
-		holder.end()
-	}
 	return err
 }
 
-// EndSession ends a session, whoever has it, and with it the connection that has it: the program learns it as it learns
-// that a daemon is gone. One that waits for its client waits no more. ErrNotFound: there is none.
-func (s *Server) EndSession(session uint64) error {
-	holder, err := s.endSession(session, func(Peer) error { return nil })
-	if holder != nil {
-		holder.end()
-	}
-	return err
+// EndSession ends a session, whoever has it, and with it the connection that has it. The program is told why. One that
+// waits for its client waits no more. ErrNotFound: there is none.
+func (s *Server) EndSession(session uint64, why error) error {
+	return s.endSession(nil, session, func(Peer) (error, error) { return why, nil })
 }
 
-// endSession is EndSession where may allows it for the session's owner. It leaves the connection that had it, if there
-// is one, to the caller.
-func (s *Server) endSession(session uint64, may func(Peer) error) (*connection, error) {
+// endSession is EndSession where may allows it for the session's owner; it says why, too. The connection that had it
+// ends, unless that is asker.
+func (s *Server) endSession(asker *connection, session uint64, may func(Peer) (why, no error)) error {
 	for { // it may change hands between a look and the deed
 		holder, a := s.holderOf(session)
 		if holder == nil && a == nil {
-			return nil, fmt.Errorf("%w: no session %d", object.ErrNotFound, session)
+			return fmt.Errorf("%w: no session %d", object.ErrNotFound, session)
 		}
 		var owner Peer
 		if holder != nil {
@@ -132,18 +130,48 @@ func (s *Server) endSession(session uint64, may func(Peer) error) (*connection, 
 		} else {
 			owner = a.peer
 		}
-		if err := may(owner); err != nil {
-			return nil, err
+		why, no := may(owner)
+		if no != nil {
+			return no
 		}
-		if holder != nil && holder.closeSession() {
-			return holder, nil
+		if holder != nil && holder.closeSessionFor(why, asker) {
+			return nil
 		}
 		if a != nil && s.takeAway(a) {
 			s.stopTimer(a)
 			s.endAway(a)
-			return nil, nil
+			return nil
 		}
 	}
+}
+
+// farewellTime is how long a session's end waits until its program has been told why.
+const farewellTime = time.Second
+
+// closeSessionFor is closeSession, and ends the connection, unless that is asker. The peer is told why before its
+// workers go, so that the program knows it when it misses them; one that does not read is not waited for.
+func (c *connection) closeSessionFor(why error, asker *connection) bool {
+	if c == asker {
+		return c.closeSession()
+	}
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !c.gone {
+			c.out = errorFrame(c.out, c.version, 0, fmt.Errorf("%w: %w", object.ErrAborted, why))
+			_ = c.flush() // the connection ends in any case
+		}
+	}()
+	select {
+	case <-told:
+	case <-time.After(farewellTime):
+	}
+	did := c.closeSession()
+	c.end() // from here on nothing holds the farewell up
+	<-told
+	return did
 }
 
 // holderOf finds the connection that has a session, or the session where it waits for its client; neither: there is no

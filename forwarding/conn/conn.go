@@ -193,31 +193,39 @@ const exitPatience = 10 * time.Second
 const exitQuestions = 8
 
 // Exit asks the daemon how the worker ended: "" when it does not know, or does not say in time or before hurry is
-// closed.
-func (c *Conn) Exit(hurry <-chan struct{}) string {
-	answer := make(chan string, 1)
+// closed. over: with the whole session, by the daemon.
+func (c *Conn) Exit(hurry <-chan struct{}) (how string, over bool) {
+	type fate struct {
+		how  string
+		over bool
+	}
+	answer := make(chan fate, 1)
 	go func() {
 		for range exitQuestions {
 			alive, how, err := c.opt.Control.WorkerFate(c.id)
 			if err == nil && alive {
 				continue
 			}
-			if err != nil {
-				how = ""
+			ended := (*SessionEndedError)(nil)
+			switch {
+			case errors.As(err, &ended):
+				answer <- fate{ended.Why, true}
+			case err != nil:
+				answer <- fate{}
+			default:
+				answer <- fate{how: how}
 			}
-			answer <- how
 			return
 		}
-		answer <- ""
+		answer <- fate{}
 	}()
 	select {
-	case how := <-answer:
-		return how
+	case f := <-answer:
+		return f.how, f.over
 	case <-hurry:
-		return ""
 	case <-time.After(exitPatience):
-		return ""
 	}
+	return "", false
 }
 
 // End ends the worker from this side: whoever waits, or sends, fails. The memory of the connection stays until Close.

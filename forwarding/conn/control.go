@@ -12,12 +12,17 @@ type Control interface {
 	// OpenWorker starts a worker for a platform of the snapshot. The caller owns both files.
 	OpenWorker(platform uint32) (WorkerFiles, error)
 	CloseWorker(worker uint64)
-	// WorkerFate says how a worker ended; it waits a second at most for the end.
+	// WorkerFate says how a worker ended; it waits a second at most for the end. SessionEndedError: with its session.
 	WorkerFate(worker uint64) (alive bool, text string, err error)
 	// ReserveDevice lets a worker's buffers take bytes of its devices' own memory in all; object.ErrQuota says why
 	// not. With less than before it does not wait and returns nil.
 	ReserveDevice(worker, bytes uint64, less bool) error
 }
+
+// SessionEndedError says that the daemon ended a session, and why.
+type SessionEndedError struct{ Why string }
+
+func (e *SessionEndedError) Error() string { return e.Why }
 
 // WorkerFiles are the two ends that OpenWorker hands over.
 type WorkerFiles struct {

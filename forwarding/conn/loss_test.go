@@ -156,7 +156,7 @@ func (r *rig) gone() {
 	}
 	r.c.Poll()
 	r.c.AwaitSettled()
-	if how := r.c.Exit(nil); how != "killed by the test" {
+	if how, _ := r.c.Exit(nil); how != "killed by the test" {
 		r.t.Errorf("it ended: %q", how)
 	}
 	lost := 0
@@ -282,11 +282,11 @@ func TestClose(t *testing.T) {
 func TestExitIsUnknown(t *testing.T) {
 	r := open(t)
 	r.daemon.fate = func() (bool, string, error) { return false, "text", errTest }
-	if how := r.c.Exit(nil); how != "" {
+	if how, _ := r.c.Exit(nil); how != "" {
 		t.Errorf("it ended: %q", how)
 	}
 	r.daemon.fate = func() (bool, string, error) { return true, "text", nil }
-	if how := r.c.Exit(nil); how != "" {
+	if how, _ := r.c.Exit(nil); how != "" {
 		t.Errorf("it ended: %q", how)
 	}
 }
@@ -296,7 +296,7 @@ func TestExitTakesItsTime(t *testing.T) {
 	r := open(t)
 	asked := 0
 	r.daemon.fate = func() (bool, string, error) { asked++; return asked < 3, "killed late", nil }
-	if how := r.c.Exit(nil); how != "killed late" {
+	if how, _ := r.c.Exit(nil); how != "killed late" {
 		t.Errorf("it ended: %q after %d questions", how, asked)
 	}
 }

@@ -249,12 +249,16 @@ func (w *worker) Lost(cause error, closed bool) {
 
 // reportExit says on standard error and through the contexts' callbacks how the worker ended.
 func (w *worker) reportExit(cause error, contexts []*Context) {
-	how := w.Exit(w.d.closing)
+	how, over := w.Exit(w.d.closing)
 	if how == "" {
 		how = cause.Error()
 	}
-	line := fmt.Sprintf("tendril: the worker of %s ended: %s; its contexts return CL_OUT_OF_RESOURCES, and a new context gets a new worker",
-		answers.Text(w.platform.info[cl.PLATFORM_NAME]), how)
+	then := "its contexts return CL_OUT_OF_RESOURCES, and a new context gets a new worker"
+	if over {
+		then = "from now on this program's contexts return CL_OUT_OF_RESOURCES; start it again for a new session"
+	}
+	line := fmt.Sprintf("tendril: the worker of %s ended: %s; %s", answers.Text(w.platform.info[cl.PLATFORM_NAME]), how,
+		then)
 	w.d.cfg.Log(line)
 	w.d.reporting.Add(-1) // before the callbacks: one of them may end the program
 	notifyAll(contexts, line)

@@ -97,8 +97,9 @@ func TestLease(t *testing.T) {
 // lease's session.
 func TestLeaseEndsFirst(t *testing.T) {
 	t.Parallel()
-	for name, longest := range map[string]string{"its time is over": "1s", "its session is ended": "1h"} {
-		t.Run(name, func(t *testing.T) {
+	for why, longest := range map[string]string{"the longest time of a lease, 1s, is over": "1s",
+		"was ended by its own user with tendril session end": "1h"} {
+		t.Run(why, func(t *testing.T) {
 			n := node(t, "TENDRIL_LEASE_TIME="+longest)
 			holder := n.Command(t.Context(), "lease", "--", "sh", "-c",
 				"trap 'echo told; exit 3' TERM; while :; do sleep 0.05; done")
@@ -113,7 +114,8 @@ func TestLeaseEndsFirst(t *testing.T) {
 			said, complained, err := rig.Said(holder, limit)
 			var exit *exec.ExitError
 			if !errors.As(err, &exit) || exit.ExitCode() != 3 || said != "told\n" ||
-				!strings.Contains(complained, "the lease has ended") {
+				!strings.Contains(complained, "the lease has ended") ||
+				!strings.Contains(complained, why) {
 				t.Errorf("%v, said %q, complained %q", err, said, complained)
 			}
 			if list := leasesOf(t, n); len(list) > 0 {

@@ -28,13 +28,23 @@ func TestSessionKill(t *testing.T) {
 			if before[id] {
 				continue
 			}
-			if said, err := rig.Output(n.Command(t.Context(), "session", "kill", fmt.Sprint(id))); err != nil {
+			if said, err := rig.Output(n.Command(t.Context(), "session", "end", fmt.Sprint(id))); err != nil {
 				t.Fatal(err, string(said))
 			}
 		}
 		victim.fails("stuck")
 		victim.tell("write 1")
 		victim.fails("write")
+		by := "its own user"
+		if flags != nil { // tenant lab's
+			by = "the administrator"
+		}
+		eventually(t, func() error {
+			if said := victim.err.String(); !strings.Contains(said, "was ended by "+by+" with tendril session end") {
+				return fmt.Errorf("it was told %q", said)
+			}
+			return nil
+		})
 		if left := sessions(t, n); len(left) != 1 || len(workers(t, n)) != 1 {
 			t.Errorf("sessions %v, %d workers", left, len(workers(t, n)))
 		}

@@ -489,7 +489,7 @@ func TestDriverThatDoesNotLoad(t *testing.T) {
 func TestEveryVerbHasHelpWithAnExample(t *testing.T) {
 	n := newNode(t)
 	for _, verb := range []string{"daemon", "status", "version", "put", "get", "ls", "stat", "rm", "devices", "run",
-		"env", "session", "session ls", "session kill", "token", "token create", "token ls", "token revoke",
+		"env", "session", "session ls", "session end", "token", "token create", "token ls", "token revoke",
 		"certificate", "certificate ls", "certificate revoke", "tenant", "tenant create", "tenant ls", "tenant map",
 		"tenant quota", "tenant disable", "tenant enable", "tenant rm", "audit", "login",
 		"ui", "config show", "compose", "stream", "stream push", "stream pop", "stream ls", "stream rm"} {

@@ -164,6 +164,9 @@ func (c *cli) leaseOver(ctx context.Context, ask func() error, over chan<- struc
 
 // whyLeaseEnded says why a lease has ended: a daemon ends a session by closing its connection, and answers others.
 func (c *cli) whyLeaseEnded(ctx context.Context, err error) string {
+	if told := (*client.EndedError)(nil); errors.As(err, &told) { // why, too
+		return plain(strings.TrimPrefix(told.Why.Error(), object.ErrAborted.Error()+": "))
+	}
 	if !errors.Is(err, client.ErrDisconnected) {
 		return plain(fmt.Sprint(err))
 	}
@@ -172,7 +175,7 @@ func (c *cli) whyLeaseEnded(ctx context.Context, err error) string {
 		return plain(err.Error())
 	}
 	conn.Close()
-	return "it was ended (tendril leases end, tendril session kill), or the daemon's --lease-time or --lease-idle was " +
+	return "it was ended (tendril leases end, tendril session end), or the daemon's --lease-time or --lease-idle was " +
 		"over, or the daemon started anew"
 }
 
@@ -251,8 +254,9 @@ func (c *cli) leasesVerb() *cobra.Command {
 
 func (c *cli) leasesEndVerb() *cobra.Command {
 	return &cobra.Command{
-		Use:   "end LEASE",
-		Short: "End a lease, and the sessions that use it",
+		Use:     "end LEASE",
+		Aliases: []string{"kill"},
+		Short:   "End a lease, and the sessions that use it",
 		Long: "End a lease, and the sessions that use it. Name it as tendril leases does: a lease of one node by NODE/NUMBER, a lease\n" +
 			"over nodes by its id or the beginning of it. Root and the daemon's own user may end any lease, others their own.",
 		Example: "  tendril leases end a/3\n  tendril leases end 5f0c1d",

@@ -18,7 +18,7 @@ import (
 
 const sessionExample = `  tendril session ls
   tendril session show 17          # what it does now, and where its time went
-  tendril session kill 17          # its program's OpenCL calls fail from then on`
+  tendril session end 17           # its program's OpenCL calls fail from then on`
 
 func (c *cli) sessionVerb() *cobra.Command {
 	cmd := &cobra.Command{
@@ -30,7 +30,7 @@ func (c *cli) sessionVerb() *cobra.Command {
 		Example: sessionExample,
 		GroupID: "opencl",
 	}
-	cmd.AddCommand(c.sessionListVerb(), c.sessionShowVerb(), c.sessionKillVerb())
+	cmd.AddCommand(c.sessionListVerb(), c.sessionShowVerb(), c.sessionEndVerb())
 	return cmd
 }
 
@@ -74,12 +74,13 @@ func sessionsOfStatus(ctx context.Context, conn *client.Conn, yield func(daemon.
 	}
 }
 
-func (c *cli) sessionKillVerb() *cobra.Command {
+func (c *cli) sessionEndVerb() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:               "kill ID…",
+		Use:               "end ID…",
+		Aliases:           []string{"kill"},
 		Short:             "End sessions with their workers and buffers",
 		Long:              "End sessions with their workers and buffers. If one session cannot be ended, the command reports it and ends the others.",
-		Example:           "  tendril session kill 17\n  tendril session kill 17 18 --json",
+		Example:           "  tendril session end 17\n  tendril session end 17 18 --json",
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: c.completing(sessionsToComplete),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -115,7 +116,7 @@ func (c *cli) endSessions(ctx context.Context, ids []uint64) error {
 	for _, id := range ids {
 		if err := admin.Of(conn).EndSession(ctx, id); err != nil {
 			faults = append(faults,
-				hinted{fmt.Errorf("session kill %d: %w", id, err), "See which there are with: tendril session ls"})
+				hinted{fmt.Errorf("session end %d: %w", id, err), "See which there are with: tendril session ls"})
 			continue
 		}
 		ended = append(ended, id)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -51,7 +52,11 @@ func (c *local) OpenWorker(platform uint32) (conn.WorkerFiles, error) {
 func (c *local) CloseWorker(worker uint64) { c.session.CloseWorker(worker) }
 
 func (c *local) WorkerFate(worker uint64) (bool, string, error) {
-	return c.session.WorkerFate(context.Background(), worker)
+	alive, how, err := c.session.WorkerFate(context.Background(), worker)
+	if ended := (*client.EndedError)(nil); errors.As(err, &ended) && errors.Is(ended.Why, object.ErrAborted) {
+		err = &conn.SessionEndedError{Why: strings.TrimPrefix(ended.Why.Error(), object.ErrAborted.Error()+": ")}
+	}
+	return alive, how, err
 }
 
 func (c *local) ReserveDevice(worker, bytes uint64, less bool) error {
