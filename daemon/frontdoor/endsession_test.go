@@ -84,7 +84,7 @@ func TestEndSessionOfAnotherTenant(t *testing.T) {
 	}
 }
 
-// TestEndSessionOfWhoDoesNotRead: a program that reads nothing, and holds up what is sent to it, ends no later for that.
+// TestEndSessionOfWhoDoesNotRead: a program that reads nothing, and holds up what is sent to it, ends all the same.
 func TestEndSessionOfWhoDoesNotRead(t *testing.T) {
 	d := open(t, func(*Options) {})
 	program, killer := d.dial(t).hello(), d.dial(t).hello()
