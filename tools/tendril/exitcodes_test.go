@@ -27,8 +27,8 @@ func (n *node) asNobody(args ...string) (code int, said string) {
 	return cmd.ProcessState.ExitCode(), string(out)
 }
 
-// failures are the commonest ones of every verb, by the exit code of the table (exitHelp) that they must have. In a line
-// %F is a file, %L one that is larger than the tenant's quota, %D a directory; "nobody: " is another user.
+// failures are the commonest ones of every verb, by the exit code of the table (exitHelp) that they must have.
+// In a line %F is a file, %L one that is larger than the tenant's quota, %D a directory; "nobody: " is another user.
 var failures = map[int][]string{
 	exitUsage: {"put", "put %F --device gpu", "put %D", "get", "stat", "ls --nothing", "session kill x", "peer rm x",
 		"lease --wait=soon -- true", "run --device speed=fast -- true", "tenant map x", "nonsense", "session nonsense",
