@@ -69,8 +69,8 @@ func (c *Conn) FindGPU(ctx context.Context, text string) (object.Device, error) 
 			return g.UUID, nil
 		}
 	}
-	return object.Device{}, fmt.Errorf("%w: %q: this node has %d GPUs, the first is cuda:0", object.ErrInvalid, text,
-		len(list))
+	return object.Device{}, fmt.Errorf("%w: %q: this node has %s, the first is cuda:0", object.ErrInvalid, text,
+		object.Counted(len(list), "GPU"))
 }
 
 // findOpenCL gives the UUID of an OpenCL device by its position among all that the node shows.
@@ -95,8 +95,8 @@ func (c *Conn) findOpenCL(ctx context.Context, place string) (object.Device, err
 			count++
 		}
 	}
-	return object.Device{}, fmt.Errorf("%w: \"opencl:%.40s\": OpenCL devices of this node: %d, the first is opencl:0",
-		object.ErrInvalid, place, count)
+	return object.Device{}, fmt.Errorf("%w: \"opencl:%.40s\": this node has %s, the first is opencl:0",
+		object.ErrInvalid, place, object.Counted(count, "OpenCL device"))
 }
 
 // DeviceMemory is an allocation of a device.

@@ -312,7 +312,7 @@ func some(names []string, one, many string) string {
 	}
 	text := strings.Join(names[:min(len(names), most)], ", ")
 	if len(names) > most {
-		text += fmt.Sprintf(" and %d others", len(names)-most)
+		text += " and " + object.Counted(len(names)-most, "other")
 	}
 	return text + " " + verb
 }

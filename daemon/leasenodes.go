@@ -410,7 +410,7 @@ func (d *Daemon) collect(ctx context.Context, m *membership, rec fsm.Lease, toke
 		return nil, fmt.Errorf("%w: devices to lease: %d wanted, and %d of all nodes that answer match; see: tendril devices --nodes",
 			object.ErrNoDevice, max(1, rec.Count), matching)
 	}
-	return nil, fmt.Errorf("%w: %d of the devices wanted are free: %s", object.ErrBusy, len(got),
+	return nil, fmt.Errorf("%w: devices to lease: %d wanted, and %d free: %s", object.ErrBusy, max(1, rec.Count), len(got),
 		strings.Join(reasons, "; "))
 }
 

@@ -196,7 +196,7 @@ func (m *membership) explainEntry(err error) error {
 	const most = 4
 	list := strings.Join(names[:min(len(names), most)], ", ")
 	if len(names) > most {
-		list += fmt.Sprintf(" and %d others", len(names)-most)
+		list += " and " + object.Counted(len(names)-most, "other")
 	}
 	return fmt.Errorf("%w; since it joined this node has heard of no other members than %s: if none of them comes back: "+
 		"tendril cluster leave --anyway, then join again at a member that is there", err, list)

@@ -176,10 +176,10 @@ func (s *Store) mayOpen(t *tenant) error {
 	case all == 0:
 		return nil
 	case t.opened >= s.opts.TenantSegments:
-		return fmt.Errorf("%w: %s has %d segments of memory, each a descriptor of the daemon's, which is its limit: "+
+		return fmt.Errorf("%w: %s has %s of memory, each a descriptor of the daemon's, which is its limit: "+
 			"delete objects that have memory of their own (large, strict or shared ones), close connections that write "+
 			"small ones (each has a segment), or give tenants more (--quota-segments)",
-			object.ErrLimit, t.name, t.opened)
+			object.ErrLimit, t.name, object.Counted(t.opened, "segment"))
 	case s.opened >= all || s.opened >= all-all/8 && t.opened >= max(1, all/64):
 		return fmt.Errorf("%w: %d of %d segments of memory are in use, each a descriptor of the daemon's, and the last "+
 			"ones are reserved for tenants that have few; %s has %d: delete objects that have memory of their own, "+

@@ -373,7 +373,8 @@ func (s *Store) wait(w *Waiter, queue *list.List, wait time.Duration) (*Waiter, 
 	st := w.end.st
 	switch {
 	case wait == 0 && w.push != nil:
-		return nil, fmt.Errorf("%w: stream %q is full: %d frames wait", object.ErrTimeout, st.name, len(st.frames))
+		return nil, fmt.Errorf("%w: stream %q is full: it has %s", object.ErrTimeout, st.name,
+			object.Counted(len(st.frames), "frame"))
 	case wait == 0:
 		return nil, fmt.Errorf("%w: stream %q is empty", object.ErrTimeout, st.name)
 	case len(w.c.waiting) >= maxStreamWaits:

@@ -371,8 +371,8 @@ func (s *Server) admit(c *connection) error {
 	case len(s.conns) >= all:
 		return fmt.Errorf("%w: %d connections are open, which is the limit: close some, or give the daemon more (--max-connections)", object.ErrBusy, all)
 	case own >= s.opts.TenantConnections:
-		return fmt.Errorf("%w: tenant %s has %d connections open, which is its limit: close some, or give tenants more (--tenant-connections)",
-			object.ErrBusy, tenant, own)
+		return fmt.Errorf("%w: tenant %s has %s open, which is its limit: close some, or give tenants more (--tenant-connections)",
+			object.ErrBusy, tenant, object.Counted(own, "connection"))
 	case len(s.conns) >= all-all/8 && own >= max(1, all/64):
 		return fmt.Errorf("%w: %d of %d connections are open, and the last ones are reserved for tenants that have few; %s has %d: close some, or give the daemon more (--max-connections)",
 			object.ErrBusy, len(s.conns), all, tenant, own)

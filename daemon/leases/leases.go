@@ -132,8 +132,8 @@ func (t *Table) Grant(r Request) (*Lease, error) {
 			object.ErrNoDevice, max(want, 1), len(r.Devices))
 	}
 	if mine := t.heldLocked(r.Tenant); r.Most > 0 && mine+want > r.Most {
-		return nil, fmt.Errorf("%w: tenant %s has %d of %d devices of this node leased, and wants %d more", object.ErrQuota,
-			r.Tenant, mine, r.Most, want)
+		return nil, fmt.Errorf("%w: tenant %s has %d of %s of this node leased, and wants %d more", object.ErrQuota,
+			r.Tenant, mine, object.Counted(r.Most, "device"), want)
 	}
 	place := t.placeLocked(&r)
 	before := t.line[:place]
@@ -150,7 +150,7 @@ func (t *Table) Grant(r Request) (*Lease, error) {
 			return nil, err
 		}
 		slices.Sort(reasons)
-		return nil, fmt.Errorf("%w: %d of the %d devices wanted are free: %s", object.ErrBusy, len(free), want,
+		return nil, fmt.Errorf("%w: devices to lease: %d wanted, and %d free: %s", object.ErrBusy, want, len(free),
 			strings.Join(slices.Compact(reasons), "; "))
 	}
 	if place < len(t.line) {

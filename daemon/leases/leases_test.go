@@ -51,7 +51,7 @@ func TestAloneUntilTheLastSessionEnds(t *testing.T) {
 		t.Errorf("got %v, and a is the first that would do", l.Devices)
 	}
 	_, err := table.Grant(Request{Tenant: "bob", Devices: both})
-	refused(t, err, object.ErrBusy, "1 of the 2", "ann has one")
+	refused(t, err, object.ErrBusy, "2 wanted, and 1 free", "ann has one")
 	refused(t, table.Share(7, "bob", []string{"a"}), object.ErrBusy, "ann")
 	if err := table.Share(7, "bob", []string{"b"}); err != nil {
 		t.Error(err)

@@ -69,8 +69,9 @@ func (p *Pool) fits(tenant string, pl *Platform) error {
 		}
 	}
 	if gpus > 0 && exclusive == gpus && busiest >= gpus {
-		return fmt.Errorf("%w: %d GPUs of %s are in compute mode exclusive, each for one process, and %d sessions use them "+
-			"(nvidia-smi --compute-mode 0 allows more)", object.ErrBusy, gpus, pl.Name, busiest)
+		return fmt.Errorf("%w: %s: %s in compute mode exclusive, each for one process, and %s there already "+
+			"(nvidia-smi --compute-mode 0 allows more)", object.ErrBusy, pl.Name, object.Counted(gpus, "GPU"),
+			object.Counted(busiest, "session"))
 	}
 	return nil
 }
@@ -93,8 +94,9 @@ func (p *Pool) fitsOn(tenant, uuid string, bytes uint64, sessions, own int) erro
 		return nil
 	}
 	if most := bytes / each; own > 0 && most >= 8 && uint64(sessions) >= most-most/8 {
-		return fmt.Errorf("%w: GPU %s has room for %d sessions of %s (--session-device) and has %d, %d of them tenant %s's; "+
-			"the last %d are for tenants that have none: end a program that uses it, or try again later", object.ErrBusy, uuid, most,
+		return fmt.Errorf("%w: GPU %s has room for %s of %s (--session-device) and has %d, %d of them tenant %s's; "+
+			"the last %d are for tenants that have none: end a program that uses it, or try again later", object.ErrBusy, uuid,
+			object.Counted(most, "session"),
 			humanize.IBytes(each), sessions, own, tenant, most/8)
 	}
 	need, objects := uint64(sessions+1)*each, uint64(0)
@@ -104,9 +106,9 @@ func (p *Pool) fitsOn(tenant, uuid string, bytes uint64, sessions, own int) erro
 	if need <= bytes && objects <= bytes-need {
 		return nil
 	}
-	return fmt.Errorf("%w: GPU %s has %s: its %d sessions take %s each (--session-device) and objects %s, which leaves no "+
+	return fmt.Errorf("%w: GPU %s has %s: %s there, of %s each (--session-device), and objects of %s leave no "+
 		"room for another: end a program that uses it, or try again later", object.ErrBusy, uuid, humanize.IBytes(bytes),
-		sessions, humanize.IBytes(each), humanize.IBytes(objects))
+		object.Counted(sessions, "session"), humanize.IBytes(each), humanize.IBytes(objects))
 }
 
 // over says why nobody waits for a session's worker any more; nil: somebody does.

@@ -57,7 +57,7 @@ func TestSessionsAreAdmittedByMemory(t *testing.T) {
 		}
 	}
 	err := begin(t, t.Context(), p, platforms[0], 5)
-	if !errors.Is(err, object.ErrBusy) || !strings.Contains(err.Error(), "1.0 GiB: its 4 sessions take 256 MiB") {
+	if !errors.Is(err, object.ErrBusy) || !strings.Contains(err.Error(), "1.0 GiB: 4 sessions there, of 256 MiB each") {
 		t.Errorf("a session too many: %v", err)
 	}
 	p.ReleaseSession(1)

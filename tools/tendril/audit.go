@@ -12,6 +12,7 @@ import (
 	"tendril/client/admin"
 	"tendril/daemon"
 	"tendril/daemon/audit"
+	"tendril/store/object"
 )
 
 // auditPause is how often --follow asks again.
@@ -73,7 +74,7 @@ func (c *cli) showAudit(ctx context.Context, conn *client.Conn, q admin.AuditQue
 				c.say(fmt.Sprintf("Node %s does not answer: its events are missing.", plain(name)))
 			}
 			if page.Lost > 0 {
-				c.say(fmt.Sprintf("%d events could not be recorded: see the logs of the daemons.", page.Lost))
+				c.say(fmt.Sprintf("Not recorded: %s. See the logs of the daemons.", object.Counted(page.Lost, "event")))
 			}
 		}
 		q.Cursor = page.Next

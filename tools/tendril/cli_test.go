@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"tendril/store/object"
 )
 
 // built is the directory of the real program, built once for all tests.
@@ -191,7 +193,7 @@ func TestPutGetListStatRemove(t *testing.T) {
 		if got, err := os.ReadFile(path + ".copy"); err != nil || !bytes.Equal(got, pattern(size)) {
 			t.Errorf("%s: the file holds %d other bytes, %v", name, len(got), err)
 		}
-		n.want(0, []string{counted(size, "byte") + " (", "named", "sealed"}, "stat", name)
+		n.want(0, []string{object.Counted(size, "byte") + " (", "named", "sealed"}, "stat", name)
 	}
 	n.want(0, []string{"NAME", "f4096"}, "ls")
 	if out := n.want(0, nil, "ls", "f1"); strings.Contains(out, "f4096") {

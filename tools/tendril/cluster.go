@@ -12,6 +12,7 @@ import (
 	"tendril/client"
 	"tendril/client/admin"
 	"tendril/daemon"
+	"tendril/store/object"
 )
 
 const clusterExample = `  tendril token create --role node --once        # on a node of the cluster
@@ -93,7 +94,7 @@ func (c *cli) joinCluster(ctx context.Context, address, token string) error {
 
 func (c *cli) sayPublished(r daemon.MoveResult) {
 	if r.Republished > 0 {
-		c.say(fmt.Sprintf("Published there: %d objects.", r.Republished))
+		c.say(fmt.Sprintf("Published there: %s.", object.Counted(r.Republished, "object")))
 	}
 	for _, x := range r.Conflicts {
 		c.say(fmt.Sprintf("Not published there: %s (tenant %s, object %s): %s", plain(x.Name), plain(x.Tenant), x.ID,
@@ -166,8 +167,8 @@ func (c *cli) printCluster(x daemon.ClusterInfo) error {
 
 // rotationText says how far a rotation of the authority is, and what comes next.
 func rotationText(r daemon.ClusterRotation) string {
-	text := fmt.Sprintf("The authority is being rotated: %d of %d nodes sign with the new one (%s).", len(r.Followed),
-		len(r.Followed)+len(r.Waiting), orDash(plain(strings.Join(r.Followed, ", "))))
+	text := fmt.Sprintf("The authority is being rotated. %d of %s sign with the new one (%s).", len(r.Followed),
+		object.Counted(len(r.Followed)+len(r.Waiting), "node"), orDash(plain(strings.Join(r.Followed, ", "))))
 	switch {
 	case len(r.Waiting) > 0:
 		text += fmt.Sprintf(" Not yet: %s.", plain(strings.Join(r.Waiting, ", ")))

@@ -75,14 +75,14 @@ func TestMovesAreSaid(t *testing.T) {
 	left.Result = nil
 	wantSaid(t, said(t, print), "a cluster of one already")
 	left.LeftObjects, left.Stuck = 5, []daemon.Conflict{{Name: "w", Tenant: "lab", Why: "no room"}}
-	wantSaid(t, stuckError(left).Error(), "5 published objects are on this node alone", "w (tenant lab): no room")
+	wantSaid(t, stuckError(left).Error(), "this node alone has 5 published objects", "w (tenant lab): no room")
 }
 
 func TestRestoreIsSaid(t *testing.T) {
 	taken := time.Date(2026, 11, 24, 10, 0, 0, 0, time.Local)
 	r := daemon.RestoreResult{Node: "a", Taken: taken, Dropped: []string{"b", "c"}, LostObjects: 2}
 	wantSaid(t, said(t, func(c *cli) error { return c.sayRestored(r) }), "as it was on 2026-11-24 10:00:00", "join again: b, c",
-		"2 published objects")
+		"No longer published: 2 objects")
 }
 
 func TestTenantsAreSaid(t *testing.T) {

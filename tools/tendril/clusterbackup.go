@@ -189,8 +189,8 @@ func (c *cli) sayRestored(r daemon.RestoreResult) error {
 		c.say("These nodes have to join again: " + plain(strings.Join(r.Dropped, ", ")))
 	}
 	if r.LostObjects > 0 {
-		c.say(fmt.Sprintf("%d published objects have no replica on this node, and are no longer published until a node that "+
-			"has them joins.", r.LostObjects))
+		c.say(fmt.Sprintf("No longer published: %s without a replica on this node, until a node with one joins.",
+			object.Counted(r.LostObjects, "object")))
 	}
 	return nil
 }

@@ -91,8 +91,8 @@ func pause(ctx context.Context, t time.Duration) error {
 
 // stuckError says what keeps a node in its cluster.
 func stuckError(s daemon.LeaveStatus) error {
-	faults := []error{fmt.Errorf("%w: %d published objects are on this node alone, and some cannot be moved",
-		object.ErrUnsupported, s.LeftObjects)}
+	faults := []error{fmt.Errorf("%w: this node alone has %s, and cannot move all",
+		object.ErrUnsupported, object.Counted(s.LeftObjects, "published object"))}
 	for _, x := range s.Stuck {
 		faults = append(faults, fmt.Errorf("%s (tenant %s): %s", x.Name, x.Tenant, x.Why))
 	}
@@ -110,7 +110,8 @@ func (c *cli) hasLeft(s daemon.LeaveStatus) error {
 	}
 	c.say("This node has left the cluster, and is one of its own now.")
 	if s.LeftObjects > 0 {
-		c.say(fmt.Sprintf("The cluster has lost %d published objects, which are on this node alone.", s.LeftObjects))
+		c.say(fmt.Sprintf("The cluster has lost %s: it is on this node alone.",
+			object.Counted(s.LeftObjects, "published object")))
 	}
 	c.sayPublished(*s.Result)
 	if !s.Told {

@@ -67,7 +67,7 @@ func (c *cli) compose(ctx context.Context, parts []string, opts client.CreateOpt
 		}
 		return c.printJSON(info)
 	}
-	fmt.Fprintf(c.term.out, "%s  %s  %s\n", obj.ID(), counted(len(members), "part"), plain(opts.Name))
+	fmt.Fprintf(c.term.out, "%s  %s  %s\n", obj.ID(), object.Counted(len(members), "part"), plain(opts.Name))
 	return nil
 }
 

@@ -122,7 +122,7 @@ func (d *doctor) report() error {
 		}
 	}
 	if d.err == nil && bad > 0 {
-		return fmt.Errorf("%d of %d checks failed", bad, len(d.found))
+		return fmt.Errorf("%d of %s failed", bad, object.Counted(len(d.found), "check"))
 	}
 	return d.err
 }
@@ -239,11 +239,11 @@ func (d *doctor) checkStore(s daemon.Status) {
 	}
 	if n := st.FilesLeft; n > 0 {
 		d.note("disk", faulty, "Check whether the disk is read-only, or its folder belongs to another user. The daemon tries again.",
-			"%s of deleted objects cannot be removed", counted(n, "file"))
+			"%s of deleted objects cannot be removed", object.Counted(n, "file"))
 	}
 	if n := st.RecordsBehind; n > 0 {
 		d.note("disk", faulty, "Check whether the disk is full or read-only. The daemon tries again; after a crash before that, the old values are back.",
-			"the last change of %s is not on disk", counted(n, "object"))
+			"the last change of %s is not on disk", object.Counted(n, "object"))
 	}
 	if n := len(st.Damaged); n > 0 {
 		d.note("objects", faulty, "See them with tendril status; delete them and put them again.",
@@ -254,7 +254,7 @@ func (d *doctor) checkStore(s daemon.Status) {
 func (d *doctor) checkDrivers(s daemon.Status) {
 	for _, x := range s.Drivers {
 		if x.State == workers.DriverReady || x.Error == "" {
-			d.note("driver", good, "", "%s: %s (%s)", x.ICD, counted(x.Devices, "device"), orDash(strings.Join(x.Platforms, ", ")))
+			d.note("driver", good, "", "%s: %s (%s)", x.ICD, object.Counted(x.Devices, "device"), orDash(strings.Join(x.Platforms, ", ")))
 			continue
 		}
 		d.note("driver", faulty, "Install the library that it names, or remove the file; the daemon notices when it next looks at its devices.",

@@ -44,7 +44,7 @@ func TestDoctorReport(t *testing.T) {
 	if !strings.Contains(errs, "Read it before you send it.") {
 		t.Error(errs)
 	}
-	n.want(1, []string{"no such file"}, "doctor", "--report", filepath.Join(n.dir, "no", "where"))
+	n.want(4, []string{"no such file"}, "doctor", "--report", filepath.Join(n.dir, "no", "where"))
 	n.want(2, []string{"--report"}, "doctor", "--report", "")
 }
 

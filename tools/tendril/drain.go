@@ -81,7 +81,8 @@ func (c *cli) drain(ctx context.Context, conn *client.Conn, node string) error {
 	if c.json {
 		return errors.Join(c.printJSON(s), err)
 	}
-	c.say(fmt.Sprintf("%d of %d published objects were moved away from %s.", s.Moved, s.Moved+len(s.Left), plain(node)))
+	c.say(fmt.Sprintf("Moved away from %s: %d of %s.", plain(node), s.Moved,
+		object.Counted(s.Moved+len(s.Left), "published object")))
 	return err
 }
 

@@ -83,6 +83,8 @@ func TestExitCodes(t *testing.T) {
 	}
 	n.want(0, nil, "publish", "published")
 	n.want(0, nil, "tenant", "create", "lab")
+	n.want(exitNoDevice, []string{"this node has 1 OpenCL device, the first is opencl:0", "tendril devices"}, "put", "file",
+		"--name", "g", "--device", "opencl:7")
 	for want, lines := range failures {
 		for _, line := range lines {
 			line, asNobody := strings.CutPrefix(line, "nobody: ")

@@ -14,6 +14,7 @@ import (
 
 	"tendril/daemon"
 	"tendril/daemon/inspect"
+	"tendril/store/object"
 )
 
 // farNode starts a node that other machines reach, and gives its address.
@@ -97,9 +98,9 @@ func throughServer(t *testing.T, n *node, server string) {
 			"2000"); size > 3000 && out != string(pattern(size)[3000:min(size, 5000)]) {
 			t.Errorf("%s: a part: %d other bytes", name, len(out))
 		}
-		far(0, []string{counted(size, "byte") + " (", "named", "sealed"}, "stat", name)
+		far(0, []string{object.Counted(size, "byte") + " (", "named", "sealed"}, "stat", name)
 	}
-	far(1, []string{"beyond"}, "get", "far1", "--offset", "2", "-o", "-")
+	far(2, []string{"beyond"}, "get", "far1", "--offset", "2", "-o", "-")
 	far(2, []string{"--length"}, "get", "far1", "--length", "lots", "-o", "-")
 	if code, _, errs := n.run(strings.Repeat("x", 9<<20), "--server", server, "put", "-", "--name",
 		"stream"); code != 0 {
@@ -251,7 +252,7 @@ func TestConfigurationFile(t *testing.T) {
 		[]byte("capacity = \"lots\"\nmax-workers = true\nsuch = 1\nlisten = \"nowhere\"\n[tenants.\"uid:7\"]\nusers = [\"no such user\"]\n[tenants.b]\ncolours = [\"red\"]\n"))
 	n.want(2, []string{"lots", "max-workers", "such", "nowhere", "uid:7", "no such user", "colours"}, "daemon",
 		"--config", bad)
-	n.want(2, []string{"no such file"}, "daemon", "--config", "absent.toml")
+	n.want(4, []string{"no such file"}, "daemon", "--config", "absent.toml")
 	n.want(2, []string{"torn.toml"}, "daemon", "--config", n.file("torn.toml", []byte("capacity = ")))
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -49,14 +48,6 @@ func since(t time.Time) string {
 		return "-"
 	}
 	return time.Since(t).Round(time.Second).String()
-}
-
-// counted is a number of things whose plural has an s: "1 object", "2 objects".
-func counted[N int | uint32 | uint64](n N, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 func orDash(s string) string {

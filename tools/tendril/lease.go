@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -75,6 +76,9 @@ func waitFlag(cmd *cobra.Command, wait *string) {
 
 func (c *cli) lease(ctx context.Context, count, device, wait string, nodes bool, args []string) error {
 	program, err := runnable(args[0])
+	if errors.Is(err, exec.ErrNotFound) && slices.Contains([]string{"ls", "list", "end", "kill", "release"}, args[0]) {
+		return hinted{err, "To list leases: tendril leases    To end one: tendril leases end"}
+	}
 	if err != nil {
 		return err
 	}

@@ -102,7 +102,7 @@ func TestEmptyLists(t *testing.T) {
 
 // One of a thing is not called several.
 func TestCounted(t *testing.T) {
-	if got := counted(0, "object") + ", " + counted(1, "object") + ", " + counted(uint64(2), "object"); got !=
+	if got := object.Counted(0, "object") + ", " + object.Counted(1, "object") + ", " + object.Counted(uint64(2), "object"); got !=
 		"0 objects, 1 object, 2 objects" {
 		t.Error(got)
 	}

@@ -98,7 +98,7 @@ func (c *cli) replicate(ctx context.Context, conn *client.Conn, what string, o c
 	if c.json {
 		return c.printJSON(s)
 	}
-	fmt.Fprintf(c.term.out, "%s  %d of %d replicas  %s\n", s.ID, s.Have, s.Wanted, plain(strings.Join(s.Nodes, ", ")))
+	fmt.Fprintf(c.term.out, "%s  %d of %s  %s\n", s.ID, s.Have, object.Counted(s.Wanted, "replica"), plain(strings.Join(s.Nodes, ", ")))
 	return nil
 }
 
@@ -113,7 +113,7 @@ func (c *cli) replicas(ctx context.Context, conn *client.Conn, id object.ID, nam
 	s, err = c.awaitReplicas(ctx, conn, id, name, o, wait)
 	done()
 	if err == nil && wait && s.Have < s.Wanted {
-		c.say(fmt.Sprintf("%d of %d replicas are there; for the others there is no node now (%s).", s.Have, s.Wanted,
+		c.say(fmt.Sprintf("%d of %s made; for the others there is no node now (%s).", s.Have, object.Counted(s.Wanted, "replica"),
 			plain(s.Why)))
 	}
 	return s, err

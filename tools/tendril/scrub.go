@@ -53,7 +53,7 @@ func (c *cli) scrub(cmd *cobra.Command, conn *client.Conn) error {
 		err = c.printScrub(all)
 	}
 	if n := all.Damages(); n > 0 && err == nil {
-		return fmt.Errorf("%s: delete with tendril rm, and put again", counted(n, "damaged object"))
+		return fmt.Errorf("%s: delete with tendril rm, and put again", object.Counted(n, "damaged object"))
 	}
 	return err
 }
@@ -61,7 +61,7 @@ func (c *cli) scrub(cmd *cobra.Command, conn *client.Conn) error {
 func (c *cli) printScrub(all object.ScrubReport) error {
 	fmt.Fprintf(c.term.out,
 		"%s: %s in memory and %s on disk compared, %d got checksums, %d could not be read, %d damaged\n",
-		counted(all.Objects, "object"), size(all.MemoryBytes), size(all.DiskBytes), all.New, all.Unread, all.Damages())
+		object.Counted(all.Objects, "object"), size(all.MemoryBytes), size(all.DiskBytes), all.New, all.Unread, all.Damages())
 	if len(all.Damaged) == 0 {
 		return nil
 	}

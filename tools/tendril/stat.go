@@ -41,7 +41,7 @@ func (c *cli) printObject(o object.Info) error {
 	line := func(what, value string) { rows = append(rows, []string{what, value}) }
 	line("name", nameOf(o))
 	line("id", o.ID.String())
-	line("size", fmt.Sprintf("%s (%s)", counted(o.SizeBytes, "byte"), size(o.SizeBytes)))
+	line("size", fmt.Sprintf("%s (%s)", object.Counted(o.SizeBytes, "byte"), size(o.SizeBytes)))
 	line("kind, class", o.Kind.String()+", "+o.Class.String())
 	line("state", o.State.String())
 	line("references", fmt.Sprint(o.Refs))

@@ -15,6 +15,7 @@ import (
 	"tendril/client/login"
 	"tendril/daemon"
 	"tendril/daemon/workers"
+	"tendril/store/object"
 )
 
 func (c *cli) statusVerb() *cobra.Command {
@@ -62,23 +63,23 @@ func (c *cli) printStatus(s daemon.Status) error {
 	if n.HTTP != "" {
 		note("http", "%s (tendril ui)", n.HTTP)
 	}
-	note("store", "%s, %s of %s in use, %s ready for new ones, %s", counted(s.Store.Objects, "object"),
+	note("store", "%s, %s of %s in use, %s ready for new ones, %s", object.Counted(s.Store.Objects, "object"),
 		size(s.Store.ChargedBytes), size(s.Store.CapacityBytes), size(s.Store.WarmBytes),
-		counted(s.Store.Connections, "connection"))
+		object.Counted(s.Store.Connections, "connection"))
 	if x := s.Store.Scrub; x.Last != nil {
 		note("scrub", "last ended %s ago: %s, %s in memory and %s on disk, %d damaged", since(x.Last.Ended),
-			counted(x.Last.Objects, "object"), size(x.Last.MemoryBytes), size(x.Last.DiskBytes), x.Last.Damages())
+			object.Counted(x.Last.Objects, "object"), size(x.Last.MemoryBytes), size(x.Last.DiskBytes), x.Last.Damages())
 	} else if x.IntervalSeconds > 0 {
 		note("scrub", "every %v; the first one has not ended yet",
 			time.Duration(x.IntervalSeconds*float64(time.Second)))
 	}
 	if x := s.Store.Index; x.Connections > 0 {
-		note("index", "%s, %s, %s, in %s of shared memory", counted(x.Connections, "connection"),
-			counted(x.Objects, "object"), counted(x.References, "reference"), size(x.Bytes))
+		note("index", "%s, %s, %s, in %s of shared memory", object.Counted(x.Connections, "connection"),
+			object.Counted(x.Objects, "object"), object.Counted(x.References, "reference"), size(x.Bytes))
 	}
 	if o := s.Others; o != nil && o.Sessions+o.Workers > 0 {
 		note("others", "%s and %s of other tenants (root and the daemon's user see them)",
-			counted(o.Sessions, "program"), counted(o.Workers, "worker"))
+			object.Counted(o.Sessions, "program"), object.Counted(o.Workers, "worker"))
 	}
 	return firstError(
 		fields(c.term.out, c.term.screen, rows),

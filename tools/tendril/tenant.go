@@ -17,6 +17,7 @@ import (
 	"tendril/daemon"
 	"tendril/daemon/inspect"
 	"tendril/ipc/wire"
+	"tendril/store/object"
 )
 
 const tenantLong = `A tenant owns objects and sessions, and its limits apply to them. By default each user of a machine is a tenant of
@@ -162,10 +163,10 @@ func quotaText(q inspect.Quota, of string) string {
 		}
 	}
 	if q.Objects > 0 {
-		parts = append(parts, fmt.Sprintf("%d objects", q.Objects))
+		parts = append(parts, object.Counted(q.Objects, "object"))
 	}
 	if q.Devices > 0 {
-		parts = append(parts, fmt.Sprintf("%d devices", q.Devices))
+		parts = append(parts, object.Counted(q.Devices, "device"))
 	}
 	return of + ": " + strings.Join(parts, ", ")
 }

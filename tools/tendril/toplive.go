@@ -159,7 +159,7 @@ func (l *liveTop) draw(s screen) error {
 		what = fmt.Sprintf("the %d largest objects by %s", liveObjects, l.order.by)
 	}
 	head := fmt.Sprintf("tendril top: node %s, %s, %s of %s in use", plain(l.status.Node.Name),
-		counted(st.Objects, "object"), size(st.ChargedBytes), size(st.CapacityBytes))
+		object.Counted(st.Objects, "object"), size(st.ChargedBytes), size(st.CapacityBytes))
 	keys := "q quit, space now; sort by: s size, a age, r references, n name"
 	err := firstError(hanging(&page, s, "", nil, head), hanging(&page, s, "", nil, keys),
 		on.printPrograms(l.status), on.section(what, topHead, topRows(l.objects)))

@@ -16,6 +16,7 @@ func sayUsage(cmd *cobra.Command) {
 	for _, below := range cmd.Commands() {
 		sayUsage(below)
 	}
+	cmd.SuggestFor = otherWords[cmd.Name()]
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error { return inLine(cmd, run(cmd, args)) }
 	}
@@ -109,16 +110,44 @@ func unknownBelow(cmd *cobra.Command, arg string) error {
 	if cmd.SuggestionsMinimumDistance == 0 {
 		cmd.SuggestionsMinimumDistance = 2
 	}
-	if near := cmd.SuggestionsFor(arg); len(near) > 0 {
+	near := cmd.SuggestionsFor(arg)
+	for _, c := range cmd.Commands() {
+		if len(near) == 0 && c.IsAvailableCommand() && isLike(c.Aliases, arg) {
+			near = append(near, c.Name())
+		}
+	}
+	if len(near) > 0 {
 		return fmt.Errorf("%s has no command %q: did you mean %s?", below(cmd), arg, strings.Join(near, " or "))
 	}
 	return fmt.Errorf("%s has no command %q: it has %s", below(cmd), arg, strings.Join(names, ", "))
+}
+
+// otherWords are what people type for the commands of a name, as other tools have it.
+var otherWords = map[string][]string{
+	"end": {"kill", "stop", "rm", "delete", "cancel", "release"}, "rm": {"remove", "delete", "del", "unlink"},
+	"ls": {"list", "ps"}, "revoke": {"rm", "remove", "delete"}, "create": {"add", "new"}, "add": {"create"},
+	"stat": {"info", "inspect", "describe"}, "show": {"stat", "info", "inspect", "describe"}, "mv": {"rename", "move"},
+	"get": {"cat", "download", "fetch"}, "put": {"upload", "cp", "add"}, "leases": {"leased"}, "session": {"sessions"},
+	"devices": {"device", "gpus"}, "status": {"info"}, "stream": {"streams"}, "token": {"tokens"}, "tenant": {"tenants"},
+	"certificate": {"certificates", "cert", "certs"}, "remove": {"rm", "delete"}, "run": {"exec"}, "quota": {"limit"},
+	"cluster": {"node", "nodes"}, "servers": {"server"}, "peer": {"peers"}, "version": {"ver"},
+}
+
+// isLike reports whether a word is one of others, or nearly.
+func isLike(others []string, word string) bool {
+	names := &cobra.Command{SuggestionsMinimumDistance: 2}
+	for _, name := range others {
+		names.AddCommand(&cobra.Command{Use: name, Run: func(*cobra.Command, []string) {}})
+	}
+	return len(names.SuggestionsFor(word)) > 0
 }
 
 // countError says that a command has more or fewer arguments than it takes.
 func countError(cmd *cobra.Command, args []string) error {
 	wants := strings.TrimSpace(strings.TrimPrefix(cmd.Use, cmd.Name()))
 	switch {
+	case wants == "" && cmd.HasSubCommands() && len(args) > 0:
+		return unknownBelow(cmd, args[0])
 	case wants == "":
 		return fmt.Errorf("%s takes no arguments, got %q", below(cmd), args)
 	case len(args) == 0:

@@ -25,7 +25,12 @@ func TestWhatIsMistyped(t *testing.T) {
 		texts []string
 		args  []string
 	}{
-		{2, []string{`session has no command "kil": did you mean kill?`}, []string{"session", "kil", "3"}},
+		{2, []string{`session has no command "kil": did you mean end?`}, []string{"session", "kil", "3"}},
+		{2, []string{`leases has no command "kil": did you mean end?`}, []string{"leases", "kil", "3"}},
+		{4, []string{"no lease"}, []string{"leases", "kill", "3"}},
+		{2, []string{`token has no command "delete": did you mean revoke?`}, []string{"token", "delete", "3"}},
+		{2, []string{`there is no command "delete": did you mean rm?`}, []string{"delete", "x"}},
+		{127, []string{"there is no program end in PATH", "tendril leases end"}, []string{"lease", "end", "3"}},
 		{2, []string{`token has no command "zzz": it has create, ls, revoke`}, []string{"token", "zzz"}},
 		{0, []string{"Available Commands"}, []string{"session"}},
 		{0, []string{"--policy POLICY   the POLICY: spread, pack or 'near NODE'"}, []string{"place", "--help"}},
@@ -66,7 +71,7 @@ func TestWhatIsMistyped(t *testing.T) {
 		{2, []string{`"typ=gpu": want type=…`}, []string{"run", "--device", "typ=gpu", "--", "true"}},
 		{8, []string{"with --replace"}, []string{"put", "--name", "taken", n.file("y", nil)}},
 		{8, []string{"Choose another name."}, []string{"compose", "taken", "a=taken"}},
-		{1, []string{"write /no/such/file: no such file or directory"}, []string{"get", "taken", "-o", "/no/such/file"}},
+		{4, []string{"write /no/such/file: no such file or directory"}, []string{"get", "taken", "-o", "/no/such/file"}},
 		{1, []string{"the stream has ended", "tendril stream rm ended"}, []string{"stream", "push", "ended", n.file("z", nil)}},
 		{127, []string{"there is no program nosuchprogram in PATH"}, []string{"run", "--", "nosuchprogram"}},
 		{127, []string{"no such file"}, []string{"run", "--", "/no/such/program"}},

@@ -17,6 +17,7 @@ const bytes = n => {
   return (i ? n.toFixed(n < 10 ? 2 : n < 100 ? 1 : 0) : Math.round(n)) + " " + units[i];
 };
 const count = n => n >= 1000 ? Math.round(n).toLocaleString("en") : String(Math.round(n * 10) / 10);
+const counted = (n, what) => count(n) + " " + what + (n === 1 ? "" : "s");
 const duration = s => s < 1e-3 ? (s * 1e6).toFixed(0) + " µs" : s < 1 ? (s * 1e3).toFixed(1) + " ms" : s < 120 ? s.toFixed(0) + " s"
   : s < 7200 ? (s / 60).toFixed(0) + " min" : s < 172800 ? (s / 3600).toFixed(0) + " h" : (s / 86400).toFixed(0) + " days";
 const known = t => t && !t.startsWith("0001");

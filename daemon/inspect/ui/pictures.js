@@ -20,7 +20,7 @@ const cluster = (nodes, devices, links) => {
   const up = new Map(links.filter(l => l.kind === "node").map(l => [l.with, l]));
   const self = nodes.find(n => n.self), others = nodes.filter(n => !n.self).slice(0, drawnNodes);
   const wide = 250, gap = others.length ? 300 : 0, full = others.length ? 2 * wide + gap : wide + 8;
-  const svg = drawn("svg", { role: "img", class: "cluster" + (others.length ? "" : " alone"), "aria-label": "The cluster: " + nodes.length + " nodes, " + devices.length + " devices; the tables below say the same" });
+  const svg = drawn("svg", { role: "img", class: "cluster" + (others.length ? "" : " alone"), "aria-label": "The cluster: " + counted(nodes.length, "node") + ", " + counted(devices.length, "device") + "; the tables below say the same" });
   const lines = drawn("g");
   svg.append(lines);
   let y = 4;
@@ -40,7 +40,7 @@ const cluster = (nodes, devices, links) => {
   }
   svg.setAttribute("viewBox", `0 0 ${full} ${tall}`);
   if (nodes.length <= drawnNodes + 1) return [svg];
-  return [svg, make("p", "and " + (nodes.length - drawnNodes - 1) + " more nodes", "empty")];
+  return [svg, make("p", "and " + counted(nodes.length - drawnNodes - 1, "more node"), "empty")];
 };
 
 // Memory: a block for each segment, as wide as it is large.
@@ -81,7 +81,7 @@ const memory = (list, by) => {
 };
 const under = e => {
   const hit = blocks.find(([x, y, w, h]) => e.offsetX >= x && e.offsetX < x + w + 1 && e.offsetY >= y && e.offsetY < y + h)?.[4];
-  $("map").title = hit ? `Segment ${hit.id} of ${hit.tenant || "nobody"}: ${bytes(hit.bytes)}, ${bytes(hit.used_bytes)} used by ${hit.objects} objects, ${stateOf(hit)}, ${hit.readers} connections` : "";
+  $("map").title = hit ? `Segment ${hit.id} of ${hit.tenant || "nobody"}: ${bytes(hit.bytes)}, ${bytes(hit.used_bytes)} used by ${counted(hit.objects, "object")}, ${stateOf(hit)}, ${counted(hit.readers, "connection")}` : "";
 };
 // The bar above it: what each tenant is charged of the capacity.
 const bar = (tenants, capacity) => {
