@@ -44,7 +44,7 @@ type proposal struct {
 // that loses its leadership.
 const slowTime = 20 * time.Millisecond
 
-var errEnded = fmt.Errorf("%w: the node is closed", object.ErrBusy)
+var errEnded = fmt.Errorf("%w: this node's log is closed, or is being opened again: try again", object.ErrBusy)
 
 // mostInline is how many commands raft takes at once without a wait: raft.Config.MaxAppendEntries, whose queue it is.
 const mostInline = 64

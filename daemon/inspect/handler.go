@@ -444,7 +444,7 @@ func statusOf(err error) (int, string) {
 	case object.ErrBusy.Code(), object.ErrTimeout.Code():
 		return fasthttp.StatusServiceUnavailable, "try again"
 	case object.ErrUnsupported.Code():
-		return fasthttp.StatusNotImplemented, "this node does not have it"
+		return fasthttp.StatusNotImplemented, "do what the detail says, or ask another node (/v1/nodes)"
 	}
 	return fasthttp.StatusInternalServerError, "see the daemon's log"
 }

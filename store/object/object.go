@@ -179,9 +179,9 @@ type Info struct {
 	State      State           `json:"state"`
 	SizeBytes  uint64          `json:"size_bytes"`
 	Tenant     string          `json:"tenant"`
-	Refs       int             `json:"refs"`    // references that connections hold, a name's not counted
-	Segment    uint64          `json:"segment"` // 0 = none: an empty object, or one in a device's memory
-	Offset     uint64          `json:"offset"`  // bytes from the segment's start
+	Refs       int             `json:"refs"`              // references that connections hold, a name's not counted
+	Segment    uint64          `json:"segment,omitempty"` // 0 = none: an empty object, or one in a device's memory
+	Offset     uint64          `json:"offset"`            // bytes from the segment's start, where there is one
 	Created    time.Time       `json:"created"`
 	Sealed     *time.Time      `json:"sealed,omitempty"`
 	CreatorPID int             `json:"creator_pid"`

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -63,6 +64,9 @@ func TestInfoJSON(t *testing.T) {
 		`"creator_pid":9,"creator":"prog","meta":{"dtype":"\u003cf4"},"strict":false}`
 	if string(b) != want {
 		t.Errorf("got  %s\nwant %s", b, want)
+	}
+	if b, err := json.Marshal(Info{Kind: OpenCL, State: Sealed}); err != nil || strings.Contains(string(b), "segment") {
+		t.Errorf("what lies in no segment: %s, %v", b, err)
 	}
 	var back Info
 	if err := json.Unmarshal(b, &back); err != nil || back.ID != info.ID || back.Class != Named ||

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -109,13 +111,9 @@ func (c *cli) clusterStatusVerb() *cobra.Command {
 		Example: "  tendril cluster status --json",
 		Args:    cobra.NoArgs,
 		RunE: c.asking(func(ctx context.Context, conn *client.Conn, _ []string) error {
-			raw, err := admin.Of(conn).ClusterStatus(ctx)
+			x, err := clusterOnceHeard(ctx, conn)
 			if err != nil {
 				return err
-			}
-			var x daemon.ClusterInfo
-			if err := json.Unmarshal(raw, &x); err != nil {
-				return fmt.Errorf("the daemon's answer: %w", err)
 			}
 			if c.json {
 				return c.printJSON(x)
@@ -123,6 +121,34 @@ func (c *cli) clusterStatusVerb() *cobra.Command {
 			return c.printCluster(x)
 		}),
 	})
+}
+
+// hearing is how long cluster status waits for nodes of which the daemon has not heard yet whether they answer, because
+// it has just started or joined; it asks each within about a second.
+const (
+	hearing   = 3 * time.Second
+	hearAgain = 100 * time.Millisecond
+)
+
+// clusterOnceHeard asks for the cluster, and again while it is not known of a node whether it answers.
+func clusterOnceHeard(ctx context.Context, conn *client.Conn) (x daemon.ClusterInfo, err error) {
+	for until := time.Now().Add(hearing); ; {
+		raw, err := admin.Of(conn).ClusterStatus(ctx)
+		if err != nil {
+			return x, err
+		}
+		x = daemon.ClusterInfo{}
+		if err := json.Unmarshal(raw, &x); err != nil {
+			return x, fmt.Errorf("the daemon's answer: %w", err)
+		}
+		unheard := func(n daemon.ClusterNode) bool { return n.Answers && n.Since.IsZero() }
+		if !slices.ContainsFunc(x.Nodes, unheard) || !time.Now().Before(until) {
+			return x, nil
+		}
+		if err := pause(ctx, hearAgain); err != nil {
+			return x, err
+		}
+	}
 }
 
 func (c *cli) printCluster(x daemon.ClusterInfo) error {
@@ -186,7 +212,7 @@ func rotationText(r daemon.ClusterRotation) string {
 func answers(n daemon.ClusterNode) string {
 	switch {
 	case n.Answers && n.Since.IsZero():
-		return "not known"
+		return "not asked yet"
 	case n.Answers:
 		return "yes"
 	}

@@ -46,7 +46,7 @@ func TestClusterStatusIsSaid(t *testing.T) {
 		{ID: "3", Name: "c", Answers: true, Devices: []string{"cpu"}}}}
 	print := func(c *cli) error { return c.printCluster(x) }
 	wantSaid(t, said(t, print), "authority: ab12", "a (this one) leader yes", "voter silent for 3m", "b:7433",
-		"c non-voter not known - cpu")
+		"c non-voter not asked yet - cpu")
 	x.Entered = false
 	wantSaid(t, said(t, print), "does not know yet that this node has started")
 	x.Leader = ""

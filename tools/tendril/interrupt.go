@@ -45,7 +45,7 @@ func endBySignals(cmd *cobra.Command) {
 
 // untilSignal gives a context that the first signal ends, unless it is ignored. From then on another one ends the
 // process, and so does undoTime: what was not undone by then is undone by the daemon, when the connection breaks. The
-// caller calls stop.
+// caller calls stop: no signal came unless the context's cause says so then.
 func untilSignal(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 1)
@@ -74,7 +74,12 @@ func untilSignal(ctx context.Context) (_ context.Context, stop func()) {
 		signal.Stop(signals)
 		close(over)
 		waiting.Wait()
-		cancel(nil)
+		select {
+		case s := <-signals: // it came beside the end, which was seen first
+			cancel(interrupted{s.(syscall.Signal)})
+		default:
+			cancel(nil)
+		}
 	}
 }
 

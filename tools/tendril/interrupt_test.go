@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -93,6 +95,24 @@ func TestInterruptedVerbs(t *testing.T) {
 				t.Errorf("it left %v", left)
 			}
 		})
+	}
+}
+
+// TestNoSignalIsLost: one that comes while a verb's end is dealt with is known afterwards.
+func TestNoSignalIsLost(t *testing.T) {
+	guard := make(chan os.Signal, 1)
+	signal.Notify(guard, syscall.SIGHUP)
+	defer signal.Stop(guard)
+	for i := range 300 {
+		ctx, stop := untilSignal(t.Context())
+		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		<-guard
+		stop()
+		if by := (interrupted{}); !errors.As(context.Cause(ctx), &by) || by.signal != syscall.SIGHUP {
+			t.Fatalf("round %d: the signal was lost: %v", i, context.Cause(ctx))
+		}
 	}
 }
 

@@ -105,8 +105,10 @@ func (c *cli) lease(ctx context.Context, count, device, wait string, nodes bool,
 		return raw, err
 	}, clwire.SessionOptions{Protocol: clwire.Version, Selector: device, Lease: want}, settings.LeaseWait(patience),
 		c.say)
-	err = cutShort(waiting, err)
 	stop()
+	if by := (interrupted{}); errors.As(context.Cause(waiting), &by) {
+		return exitCode(by.exitCode()) // also where the lease was granted beside it: it ends with the connection
+	}
 	if errors.Is(err, object.ErrBusy) && wait != "" {
 		return hinted{waitedInVain{wait, err}, "See who has which devices with: tendril leases"}
 	}

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"strings"
 	"testing"
+	"time"
 
 	"tendril/store/object"
 )
@@ -119,6 +120,22 @@ func TestNamesOfReplicas(t *testing.T) {
 		"copy of b": {Published: "b", Cached: true}} {
 		if got := nameOf(o); got != want {
 			t.Errorf("%+v: %q, want %q", o, got, want)
+		}
+	}
+}
+
+// TestExpiryIsListed: a listing says how long an object has yet to live, and nothing of one that stays.
+func TestExpiryIsListed(t *testing.T) {
+	soon := time.Now().Add(time.Hour)
+	for want, o := range map[string]object.Info{"ttl, ": {Class: object.TTL, Expires: &soon}, "named": {Class: object.Named}} {
+		class := objectRow(o)[2]
+		if !strings.HasPrefix(class, want) || strings.HasSuffix(class, " left") != (o.Expires != nil) {
+			t.Errorf("%v: %q", o.Class, class)
+		}
+	}
+	for status, want := range map[int32]string{0: "complete", -5: "error -5"} {
+		if got := statusText(status); got != want {
+			t.Errorf("%d: %q", status, got)
 		}
 	}
 }

@@ -96,6 +96,9 @@ func objectRow(o object.Info) []string {
 	} else if o.CopiedFrom != object.Host {
 		class += " of " + o.CopiedFrom.String()
 	}
+	if o.Expires != nil {
+		class += ", " + max(0, time.Until(*o.Expires)).Round(time.Second).String() + " left"
+	}
 	return []string{o.ID.String(), size(o.SizeBytes), class, o.State.String(), strconv.Itoa(o.Refs),
 		since(o.Created), nameOf(o)}
 }

@@ -67,7 +67,7 @@ func (c *cli) printCommands(told inspect.Commands) error {
 			strconv.FormatUint(x.Failed, 10), strconv.FormatUint(x.Timed, 10), brief(x.Seconds), x.Worker})
 	}
 	for _, x := range told.Last {
-		last = append(last, []string{x.Kind, orDash(x.Kernel), strconv.Itoa(int(x.Status)), brief(x.Seconds),
+		last = append(last, []string{x.Kind, orDash(x.Kernel), statusText(x.Status), brief(x.Seconds),
 			brief(x.AgoSeconds), strconv.FormatUint(x.Queue, 10)})
 	}
 	err := c.section("in flight", "STATE | KIND | KERNEL | AGE | QUEUE?? | DEVICE? | WORKER???", flying)
@@ -80,6 +80,14 @@ func (c *cli) printCommands(told inspect.Commands) error {
 	return firstError(err,
 		c.section("time by kind and kernel", "KIND | KERNEL | COUNT | FAILED? | TIMED | TIME | WORKER??", sums),
 		c.section("ended last", "KIND | KERNEL | STATUS? | TOOK | AGO | QUEUE??", last))
+}
+
+// statusText is how a command ended: OpenCL's numbers of errors are below 0.
+func statusText(status int32) string {
+	if status < 0 {
+		return fmt.Sprintf("error %d", status)
+	}
+	return "complete"
 }
 
 // brief is a time in seconds, to three digits or so.
