@@ -78,6 +78,10 @@ func (c *cli) drain(ctx context.Context, conn *client.Conn, node string) error {
 	if ctx.Err() != nil || err != nil && len(s.Left) == 0 {
 		return err
 	}
+	if len(s.Left) > 0 {
+		err = hinted{err, "They stay published at " + plain(node) + ". Have another node join (tendril cluster join) " +
+			"or make room on one (tendril rm), then run tendril drain again. Or let them go: tendril unpublish"}
+	}
 	if c.json {
 		return errors.Join(c.printJSON(s), err)
 	}

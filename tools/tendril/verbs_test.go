@@ -246,8 +246,9 @@ func TestOneNodesCluster(t *testing.T) {
 	n.want(0, []string{"0 of 0 published objects"}, "drain")
 	n.want(0, []string{`"moved": 0`, `"left": []`}, "drain", "--json")
 	n.want(0, nil, "publish", "a")
-	if code, out, _ := n.run("", "drain", "--json"); code == 0 || !strings.Contains(out, `"why": `) {
-		t.Errorf("with an object that can go nowhere: %d, %s", code, out)
+	if code, out, errs := n.run("", "drain", "--json"); code == 0 || !strings.Contains(out, `"why": `) ||
+		!strings.Contains(errs, "run tendril drain again") || !strings.Contains(errs, "tendril unpublish") {
+		t.Errorf("with an object that can go nowhere: %d, %s%s", code, out, errs)
 	}
 }
 
