@@ -331,7 +331,13 @@ func (d *Daemon) withdraw(id object.ID) {
 
 // Unpublish implements frontdoor.Cluster.
 func (d *Daemon) Unpublish(tenant string, id object.ID, name string) (err error) {
-	defer func() { d.auditOf("object.unpublish", tenant, id.String()+" "+name, err) }()
+	defer func() {
+		of := id.String() + " " + name
+		if id.IsZero() { // none has the name
+			of = name
+		}
+		d.auditOf("object.unpublish", tenant, of, err)
+	}()
 	if err := checkPublished(name); err != nil {
 		return err
 	}

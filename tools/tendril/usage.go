@@ -169,7 +169,11 @@ func flagError(cmd *cobra.Command, err error) error {
 	case errors.As(err, &value):
 		err = fmt.Errorf("--%s %q: want %s", value.GetFlag().Name, value.GetValue(), kindOf(value.GetFlag()))
 	case errors.As(err, &missing):
-		err = fmt.Errorf("--%s needs %s", missing.GetSpecifiedName(), "a value")
+		dashes := "--"
+		if missing.GetSpecifiedShortnames() != "" {
+			dashes = "-"
+		}
+		err = fmt.Errorf("%s%s needs a value", dashes, missing.GetSpecifiedName())
 	}
 	return lineError{cmd, err}
 }

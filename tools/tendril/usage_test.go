@@ -53,6 +53,7 @@ func TestWhatIsMistyped(t *testing.T) {
 		{2, []string{"run needs a program", "Usage: tendril run"}, []string{"run"}},
 		{2, []string{`--name "": want a name`, "Usage: tendril put"}, []string{"put", n.file("y", nil), "--name", ""}},
 		{2, []string{"--output needs a value"}, []string{"get", "x", "--output"}},
+		{2, []string{"tendril: -o needs a value"}, []string{"get", "x", "-o"}},
 		{4, []string{"no session 99", "tendril session ls"}, []string{"session", "kill", "99"}},
 		{4, []string{"tendril token ls"}, []string{"token", "revoke", strings.Repeat("0a", 16)}},
 		{2, []string{`"zz": want a token's ID, or 4 digits or more`}, []string{"token", "revoke", "zz"}},
