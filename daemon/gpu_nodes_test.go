@@ -5,8 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -167,4 +170,151 @@ func TestAnObjectOfAGPUThatDoesNotCome(t *testing.T) {
 	if _, err := x.conns[1].GetDevice(bg, id, "", 0); !errors.Is(err, object.ErrUnsupported) {
 		t.Errorf("as memory of a GPU, by its id: %v", err)
 	}
+}
+
+// TestGPUObjectsAcrossNodesWhileKeepersDie: objects are made on a GPU with room for two, published, got at another
+// node, copied back and deleted by several at once, while the keeper is killed again and again. Every byte that anybody
+// gets is right, and at the end nothing is charged, held or open that was not before.
+func TestGPUObjectsAcrossNodesWhileKeepersDie(t *testing.T) {
+	const who, each, size = 3, 8, 1<<20 + 77
+	x, gpu := gpuAtFirst(t, 2, 4<<20, func(c *Config) {
+		c.CapacityBytes, c.QuotaBytes, c.PinBytes = 32<<20, 32<<20, 4<<20
+	})
+	bg := context.Background()
+	baseline := func(d *Daemon) string {
+		st := d.store.Status()
+		return fmt.Sprintf("%d objects, %d open, %d references, devices %v, %d used", st.Objects, st.OpenObjects,
+			st.References, st.Devices, st.UsedBytes)
+	}
+	before := []string{baseline(x.all[0]), baseline(x.all[1])}
+	stop := make(chan struct{})
+	var killer, workers sync.WaitGroup
+	killer.Go(func() {
+		for seen := 0; ; {
+			select {
+			case <-stop:
+				return
+			case <-time.After(5 * time.Millisecond): // Pause: between looks at what the keeper has done
+			}
+			steps, s := 0, x.all[0].keeper.Status()
+			if s == nil || s.PID == 0 {
+				continue
+			}
+			for _, c := range s.Copies {
+				steps += c.Steps
+			}
+			if steps >= seen+2 { // as many came through
+				seen = steps
+				_ = unix.Kill(s.PID, unix.SIGKILL)
+			}
+		}
+	})
+	// as a client does that is told of a keeper's end, or of a full GPU
+	again := func(what string, f func() error) error {
+		for {
+			err := f()
+			switch {
+			case errors.Is(err, object.ErrNoDevice), errors.Is(err, object.ErrFull), errors.Is(err, object.ErrBusy):
+			default:
+				if err != nil {
+					err = fmt.Errorf("%s: %w", what, err)
+				}
+				return err
+			}
+			if t.Context().Err() != nil {
+				return err
+			}
+		}
+	}
+	trip := func(here, there *client.Conn, name string, want []byte) error {
+		var b *client.DeviceBuffer
+		err := again("create", func() (err error) {
+			b, err = here.CreateDevice(bg, gpu, size, client.CreateOptions{Name: name, Class: object.Named})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		f := b.Memory.TakeFile()
+		_, err = unix.Pwrite(int(f.Fd()), want, 0)
+		f.Close()
+		obj, fault := b.Seal(bg)
+		if err = errors.Join(err, fault); err != nil {
+			return err
+		}
+		id := obj.ID()
+		obj.Release()
+		if _, err := here.Publish(bg, id, "", false); err != nil {
+			return err
+		}
+		err = again("get there", func() error {
+			o, err := there.GetByName(bg, name, time.Minute)
+			if err != nil {
+				return err
+			}
+			defer o.Release()
+			if !bytes.Equal(o.Bytes(), want) {
+				return fmt.Errorf("%s has other bytes at the other node", name)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		host, err := here.Create(bg, size, client.CreateOptions{Own: true})
+		if err != nil {
+			return err
+		}
+		err = again("copy here", func() error { return here.CopyObject(bg, host.ID(), 0, id, "", 0, size) })
+		if err == nil && !bytes.Equal(host.Bytes(), want) {
+			err = fmt.Errorf("%s has other bytes in a copy", name)
+		}
+		return errors.Join(err, host.Abort(bg), there.DeleteByName(bg, name))
+	}
+	for w := range who {
+		workers.Go(func() {
+			var conns [2]*client.Conn
+			for i := range conns {
+				var err error
+				if conns[i], err = client.Dial(bg, client.Options{Socket: x.all[i].cfg.Socket}); err != nil {
+					t.Error(err)
+					return
+				}
+				defer conns[i].Close()
+			}
+			for i := range each {
+				name := fmt.Sprintf("%d-%d", w, i)
+				if err := trip(conns[0], conns[1], name, noise(uint64(100*w+i), size)); err != nil {
+					t.Errorf("%s: %v", name, err)
+					return
+				}
+			}
+		})
+	}
+	workers.Wait()
+	close(stop)
+	killer.Wait()
+	if s := x.all[0].keeper.Status(); s == nil || s.Starts < 3 {
+		t.Errorf("the keeper was hardly killed: %+v", s)
+	}
+	for i, d := range x.all {
+		what := fmt.Sprintf("node %d is as before (%s)", i, before[i])
+		await.Until(t, what, func() bool { return baseline(d) == before[i] })
+	}
+	await.Until(t, "no memory of the GPU is open", func() bool { return gpuFiles(t) == 0 })
+}
+
+// gpuFiles counts the descriptors of memory of a fake GPU that this process has.
+func gpuFiles(t *testing.T) (n int) {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range list {
+		if to, err := os.Readlink("/proc/self/fd/" + f.Name()); err == nil && strings.Contains(to, "memfd:fake") {
+			n++
+		}
+	}
+	return n
 }
