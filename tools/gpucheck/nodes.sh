@@ -23,8 +23,9 @@ node() { # NAME FLAGS…
 	local name=$1
 	shift
 	mkdir -p "$work/$name/state"
-	TENDRIL_NODE_NAME=$name TENDRIL_LISTEN=127.0.0.1:0 at "$name" daemon --vendors "$work/vendors" \
-		--capacity "${CAPACITY:-32GiB}" "$@" >"$work/$name/log" 2>&1 &
+	local n=$work/$name
+	TENDRIL_NODE_NAME=$name TENDRIL_LISTEN=127.0.0.1:0 TENDRIL_SOCKET=$n/s TENDRIL_STATE_DIR=$n/state \
+		"$tendril" daemon --vendors "$work/vendors" --capacity "${CAPACITY:-32GiB}" "$@" >"$n/log" 2>&1 &
 	pids+=($!)
 	for _ in $(seq 300); do # until the daemon serves
 		at "$name" status >/dev/null 2>&1 && return
