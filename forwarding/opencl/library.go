@@ -9,7 +9,9 @@ import "C"
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"unsafe"
@@ -50,7 +52,7 @@ func Open(icd string) (*Library, error) {
 func readICD(icd string) (string, error) {
 	f, err := os.Open(icd)
 	if err != nil {
-		return "", fmt.Errorf("driver file: %w", err)
+		return "", unopened(err, os.Getuid())
 	}
 	defer f.Close()
 	line, err := bufio.NewReaderSize(f, 4096).ReadSlice('\n')
@@ -59,6 +61,15 @@ func readICD(icd string) (string, error) {
 		return "", fmt.Errorf("driver file %s names no library (%v)", icd, err)
 	}
 	return path, nil
+}
+
+// unopened is the error of a driver file that user, as whom this runs, could not open.
+func unopened(err error, user int) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("driver file: %w: workers run as user %d: let everybody read it, and search the directories above it",
+			err, user)
+	}
+	return fmt.Errorf("driver file: %w", err)
 }
 
 // Path is what the .icd file named.
