@@ -323,7 +323,7 @@ func (c *Conn) enqueue(k *call, p ipc.Payload) error {
 
 // write sends what the socket has room for; full says that there is more. sendMu is held.
 func (c *Conn) write() error {
-	c.ackEnd = 0
+	c.ackEnd, c.acked = 0, nil
 	n, full, err := c.link.SendNow(c.out[c.sent:])
 	if c.sent, c.full = c.sent+n, full; !full || err != nil {
 		c.out, c.sent, c.full = c.out[:0], 0, false
@@ -411,21 +411,23 @@ func (c *Conn) postRelease(gen uint64, id object.ID) {
 const ackBytes = ipc.HeaderBytes + 24
 
 // postAck has the daemon know that a popped frame is here: in another life it is another reader's.
-func (c *Conn) postAck(gen uint64, id object.ID, number uint64) {
+func (c *Conn) postAck(gen uint64, o *Object, number uint64) {
 	c.sendMu.Lock()
 	defer c.sendMu.Unlock()
 	if c.acks && c.lives(gen) {
-		c.ack = wire.StreamAckRequest{ID: id, Number: number}
+		c.ack = wire.StreamAckRequest{ID: o.id, Number: number}
 		c.postLocked(wire.StreamAck, &c.ack)
-		c.ackEnd = len(c.out) // 0: it was sent
+		if len(c.out) > 0 { // it was not sent
+			c.ackEnd, c.acked = len(c.out), o
+		}
 	}
 }
 
 // dropAck takes the acknowledgement of a frame back where it is the last message that waits: the frame's release, which
-// follows, is one. sendMu is held.
-func (c *Conn) dropAck(id object.ID) {
-	if c.ackEnd > 0 && c.ackEnd == len(c.out) && c.ack.ID == id {
-		c.out, c.ackEnd = c.out[:c.ackEnd-ackBytes], 0
+// follows, is one. Another frame may be the same object. sendMu is held.
+func (c *Conn) dropAck(o *Object) {
+	if c.acked == o && c.ackEnd == len(c.out) {
+		c.out, c.ackEnd, c.acked = c.out[:c.ackEnd-ackBytes], 0, nil
 	}
 }
 
@@ -434,7 +436,7 @@ func (c *Conn) releaseObject(o *Object) {
 	c.sendMu.Lock()
 	defer c.sendMu.Unlock()
 	if c.unlistAlive(o) {
-		c.dropAck(o.id)
+		c.dropAck(o)
 		c.release.ID = o.id
 		c.postLocked(wire.Release, &c.release)
 	}

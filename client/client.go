@@ -135,6 +135,7 @@ type Conn struct {
 	release wire.IDMessage        // what a Release is built in
 	ack     wire.StreamAckRequest // the last one
 	ackEnd  int                   // where it ends in out, while nothing was written since; 0: it does not wait
+	acked   *Object               // of the frame that it is of; nil: it does not wait
 
 	flush, sweep     *time.Timer
 	background       sync.WaitGroup // timers that are set or run

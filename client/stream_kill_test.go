@@ -132,3 +132,30 @@ func stop(t *testing.T, p *child) {
 		return strings.Contains(string(stat), ") T ")
 	})
 }
+
+// A program that pops one object twice, as two frames, and gives the first back has the second all the same.
+func TestReleaseAcknowledgesItsOwnFrame(t *testing.T) {
+	ctx := context.Background()
+	n := startNode(t, store.Options{})
+	a, b := n.dial(t), n.dial(t)
+	w := must(a.OpenWriter(ctx, "s", client.StreamOptions{Frames: 2}))(t)
+	obj := must(a.Put(ctx, []byte("object"), client.CreateOptions{}))(t)
+	for _, o := range []*client.Object{must(a.Get(ctx, obj.ID(), 0))(t), obj} {
+		if err := w.PushObject(ctx, o, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := must(b.OpenReader(ctx, "s", client.StreamOptions{}))(t)
+	first, second := must(r.Pop(ctx, 0))(t), must(r.Pop(ctx, 0))(t)
+	first.Release()
+	must(b.Streams(ctx, ""))(t) // what waits goes before it
+	if string(second.Bytes()) != "object" {
+		t.Errorf("%q", second.Bytes())
+	}
+	b.Close()
+	waitFor(t, "the reader's end", func() bool { return n.door.Connections() == 1 })
+	again := must(a.OpenReader(ctx, "s", client.StreamOptions{}))(t)
+	if f, err := again.Pop(ctx, 0); !errors.Is(err, object.ErrTimeout) {
+		t.Errorf("the frame was popped again: %+v, %v", f, err)
+	}
+}

@@ -64,7 +64,7 @@ func (r *Reader) frame(k *call) (*Frame, error) {
 		r.Unpop(f)
 		return nil, err
 	}
-	r.c.postAck(k.gen, f.id, f.Number)
+	r.c.postAck(k.gen, o, f.Number)
 	return f, nil
 }
 

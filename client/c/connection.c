@@ -466,24 +466,30 @@ void forget(tendril *t, struct view *v)
 	post_locked(t, M_FORGET, number, sizeof number);
 }
 
-void post_ack(tendril *t, const tendril_id *id, uint64_t number)
+void post_ack(tendril *t, const tendril_object *o, uint64_t number)
 {
 	uint8_t payload[ACK_BYTES];
-	memcpy(payload, id, sizeof *id);
-	store_u64(payload + sizeof *id, number);
+	memcpy(payload, &o->id, sizeof o->id);
+	store_u64(payload + sizeof o->id, number);
 	pthread_mutex_lock(&t->send_mu);
 	if (t->acks) {
 		post_locked(t, M_STREAM_ACK, payload, sizeof payload);
 		t->ack_end = t->out_n;
-		t->acked = *id;
+		t->acked = o->internal[OF_HOLD];
 	}
 	pthread_mutex_unlock(&t->send_mu);
 }
 
+void drop_ack(tendril *t, const struct hold *h)
+{
+	if (t->ack_end && t->ack_end == t->out_n && t->acked == h) {
+		t->out_n -= HEADER_BYTES + ACK_BYTES;
+		t->ack_end = 0;
+	}
+}
+
 void say_released(tendril *t, const tendril_id *id, struct view *v, bool large)
 {
-	if (t->ack_end && t->ack_end == t->out_n && memcmp(&t->acked, id, sizeof *id) == 0)
-		t->out_n -= HEADER_BYTES + ACK_BYTES; /* the release says as much */
 	post_locked(t, M_RELEASE, id, sizeof *id); /* of an unsealed object: an abort */
 	if (large) {
 		pthread_mutex_lock(&t->mu);

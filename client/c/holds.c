@@ -78,8 +78,10 @@ void hold_release(tendril *t, struct hold *h, bool quiet)
 	else
 		large = hold_end(t, h);
 	pthread_mutex_unlock(&t->mu);
-	if (say)
+	if (say) {
+		drop_ack(t, h);
 		say_released(t, &id, v, large);
+	}
 	pthread_mutex_unlock(&t->send_mu);
 }
 

@@ -257,6 +257,33 @@ static void ends_of_readers(void)
 	tendril_close(t);
 }
 
+/* Two frames of one object: the release of one is no word about the other. */
+static void one_object_twice(void)
+{
+	tendril *t = dial(), *u = dial();
+	tendril_stream *w, *r, *next;
+	tendril_object o[2], got[2];
+	OK(tendril_put(t, "object", 6, NULL, &o[0]));
+	OK(tendril_get(t, tendril_by_id(o[0].id), 0, &o[1]));
+	OK(tendril_stream_write(t, "twice", NULL, &w));
+	OK(tendril_stream_read(u, "twice", NULL, &r));
+	for (int i = 0; i < 2; i++)
+		OK(tendril_stream_push_object(w, &o[i], 0));
+	for (int i = 0; i < 2; i++)
+		OK(tendril_stream_pop(r, 0, &got[i], NULL));
+	tendril_release(&got[0]);
+	IS(TENDRIL_NOT_FOUND, tendril_delete(u, tendril_named("there is none"))); /* what waits goes before it */
+	CHECK(memcmp(got[1].data, "object", 6) == 0);
+	tendril_close(u);
+	tendril_stream_close(r);
+	tendril_release(&got[1]);
+	OK(tendril_stream_read(t, "twice", NULL, &next));
+	IS(TENDRIL_TIMEOUT, tendril_stream_pop(next, 100, &o[0], NULL));
+	tendril_stream_close(w);
+	tendril_stream_close(next);
+	tendril_close(t);
+}
+
 static void forked(void)
 {
 	tendril *t = dial();
@@ -392,6 +419,7 @@ int main(void)
 {
 	static const struct test tests[] = {
 		{"order", order}, {"from_the_index", from_the_index}, {"bounds", bounds}, {"ends_of_readers", ends_of_readers},
+		{"one_object_twice", one_object_twice},
 		{"forked", forked}, {"filling", filling}, {"composites", composites}, {"patience", patience},
 		{"objects_are_gone", objects_are_gone},
 	};
