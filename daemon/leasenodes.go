@@ -557,9 +557,7 @@ func (d *Daemon) endPart(id fsm.UUID) {
 		return
 	}
 	d.log.WithField("lease", id).WithField("tenant", l.Tenant).Info("a lease over nodes has ended: so do its sessions")
-	for _, session := range d.sessions.of(l) {
-		_ = d.door.Load().EndSession(session, errLeaseOver) // it may have ended meanwhile
-	}
+	d.endSessions(d.sessions.of(l), errLeaseOver)
 }
 
 // tendLeases ends records of leases over nodes until the daemon ends: those of this node's programs that have ended,
@@ -870,9 +868,7 @@ func (d *Daemon) EndLease(p frontdoor.Peer, name string) (err error) {
 // endLeaseAt ends a lease of one node.
 func (d *Daemon) endLeaseAt(x leases.Status) error {
 	if x.Node == d.identity.Name {
-		for _, session := range d.sessions.numbered(x.Number) {
-			_ = d.door.Load().EndSession(session, errLeaseEnded) // it may have ended meanwhile
-		}
+		d.endSessions(d.sessions.numbered(x.Number), errLeaseEnded)
 		return nil
 	}
 	m := d.meta.now.Load()

@@ -227,9 +227,8 @@ func (d *Daemon) endLeases() {
 				d.sayOver(l)
 			}
 			told[l] = true
-			for _, session := range d.sessions.of(l) {
-				_ = d.door.Load().EndSession(session, fmt.Errorf("the longest time of a lease, %v, is over (tendril daemon --lease-time)", d.cfg.LeaseTime)) // it may have ended meanwhile
-			}
+			d.endSessions(d.sessions.of(l), fmt.Errorf(
+				"the longest time of a lease, %v, is over (tendril daemon --lease-time)", d.cfg.LeaseTime))
 		}
 	}
 }
@@ -255,9 +254,8 @@ func (d *Daemon) endIdleLeases() {
 		for _, l := range d.idleLeases(uses, time.Now(), ask) {
 			d.log.WithField("lease", l.Number).WithField("tenant", l.Tenant).Warnf(
 				"a lease was not used for %v: its sessions are ended", d.cfg.LeaseIdle)
-			for _, session := range d.sessions.of(l) {
-				_ = d.door.Load().EndSession(session, fmt.Errorf("its lease was not used for %v (tendril daemon --lease-idle)", d.cfg.LeaseIdle)) // it may have ended meanwhile
-			}
+			d.endSessions(d.sessions.of(l), fmt.Errorf("its lease was not used for %v (tendril daemon --lease-idle)",
+				d.cfg.LeaseIdle))
 		}
 	}
 }

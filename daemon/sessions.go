@@ -131,6 +131,16 @@ func (t *sessions) numbered(lease uint64) (ids []uint64) {
 	return ids
 }
 
+// endSessions ends sessions, side by side: a program that does not read what it is told holds up its own end alone. One
+// that has ended meanwhile is no error.
+func (d *Daemon) endSessions(list []uint64, why error) {
+	var ending sync.WaitGroup
+	for _, session := range list {
+		ending.Go(func() { _ = d.door.Load().EndSession(session, why) })
+	}
+	ending.Wait()
+}
+
 // away notes that a session waits for its client, or (zero) that it is back, at remote.
 func (t *sessions) away(id uint64, until time.Time, remote string) {
 	t.mu.Lock()
