@@ -31,7 +31,8 @@ UNRACED := TestACommandIsOneAllocation|TestAcknowledgingAllocatesNothing|TestBot
   TestEachCallOfAStoresLifeFails|TestFullDiskStopsChangesAlone|TestGoPage|TestHotPathDoesNotAllocate|\
   TestIndexModel|TestIndexUnderFire|TestKernelReadsAndWrites|TestKilledInTheHandover|TestKilledIndexClients|\
   TestManyConnectionsCostLittle|TestNoSystemCall|TestNothingIsAllocatedAFrame|TestRandomProgramsSeeOneMemory|\
-  TestRiot|TestScale|TestSettingAllocatesNothing|TestSteadyGetAllocatesNothing|TestUnreadListsCostLittle|TestWorld
+  TestRiot|TestScale|TestSettingAllocatesNothing|TestSteadyGetAllocatesNothing|TestUnreadListsCostLittle|\
+  TestWhoMayChangeTheMetadata|TestWorld
 UNRACED_IN := ./store ./store/index ./ipc ./client ./cluster/raftnode ./daemon ./daemon/frontdoor \
   ./forwarding/session ./forwarding/session/kernelargs ./forwarding/session/ways ./forwarding/span \
   ./forwarding/worker/engine

@@ -201,9 +201,13 @@ func elsewhere(err error) (fsm.UUID, bool) {
 func (d *Daemon) maySpeak(m *membership, p frontdoor.Peer, command []byte) error {
 	var recorded, member bool
 	m.raft.View(func(s *fsm.State) {
-		_, recorded = s.Certificate(fsm.UUID(p.Serial))
-		for _, n := range s.Nodes() {
-			member = member || p.Tenant == fsm.NodeTenant(n.ID)
+		if _, recorded = s.Certificate(fsm.UUID(p.Serial)); recorded {
+			return
+		}
+		if node, is := fsm.NodeOfTenant(p.Tenant); is {
+			id, err := parseUUID(node)
+			_, known := s.Node(id)
+			member = err == nil && known
 		}
 	})
 	if recorded {

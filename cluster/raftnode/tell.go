@@ -37,9 +37,10 @@ func (t *teller) tell(id raft.ServerID, index uint64) {
 		return
 	}
 	newest, underWay := t.told[id]
-	t.told[id] = max(newest, index)
+	newest = max(newest, index)
+	t.told[id] = newest
 	if !underWay {
-		t.running.Go(func() { t.run(id, t.told[id]) })
+		t.running.Go(func() { t.run(id, newest) })
 	}
 }
 
