@@ -112,7 +112,8 @@ func (r *readerRig) read() {
 	if err := r.s.takeAll(); err != nil {
 		r.t.Fatal(err)
 	}
-	for r.s.engine.Poll() {
+	for r.s.engine.Brief() || r.s.engine.Poll() {
+		r.s.engine.FinishBrief()
 	}
 	r.s.engine.Poll() // lets go
 	r.s.work.Wait()

@@ -28,6 +28,11 @@ const (
 )
 
 // post is a session's reader's: one goroutine at a time holds it.
+//
+// turn, from even to odd: the reader goes into the driver. From odd to even: it is back, or the watch is the reader
+// now; the first of the two has it. watching, to true: the reader, or a watch that was about to end; to false: the
+// watch, which ends or becomes the reader. So that no stay goes unwatched, the reader writes turn and then looks at
+// watching, and a watch that ends writes watching and then looks at turn.
 type post struct {
 	serve    func() error    // takes records until the session's end, or until away says errRelieved; immutable
 	work     *sync.WaitGroup // of the session

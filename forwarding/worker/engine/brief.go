@@ -59,6 +59,9 @@ func (e *Engine) FinishBrief() {
 		return
 	}
 	q.seen = max(q.seen, sent)
+	if q.sent == sent {
+		q.fresh = false // who waits again has nothing new to wait for
+	}
 	q.log.Look()
 	q.log.End(given, true, min(status, 0))
 	if status < 0 && q.latched == 0 {

@@ -60,6 +60,40 @@ func TestABriefFinishIsTheDriversOwn(t *testing.T) {
 	}
 }
 
+// TestBehindABriefFinishThereIsNothing: who waits again, with nothing new, is answered without the driver. What was
+// enqueued while the caller was in the driver is waited for.
+func TestBehindABriefFinishThereIsNothing(t *testing.T) {
+	var log []string
+	d := &handDriver{ended: map[Native]bool{}}
+	e := New(d, heard{&log}, Options{Submitters: true, Brief: true})
+	defer e.Close()
+	if err := e.AddQueue(1, 1, false, 0, func() {}); err != nil {
+		t.Fatal(err)
+	}
+	s := &steps{t, e, d}
+	s.begin()
+	e.FinishBrief()
+	_ = e.Finish(1, 8)
+	if got, want := fmt.Sprint(log, d.markers, d.finished), "[reply 7: 0 reply 8: 0] 0 1"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	s.begin()
+	d.within = func() {
+		d.put(t, e, Command{})
+		d.put(t, e, Command{}) // one more than foreseen: it gets no event
+	}
+	e.FinishBrief()
+	_ = e.Finish(1, 9)
+	if got, want := fmt.Sprint(log[min(len(log), 2):]), "[reply 7: 0]"; got != want {
+		t.Errorf("something new runs: %s, want %s", got, want)
+	}
+	d.endAll()
+	e.Poll()
+	if got, want := fmt.Sprint(log[min(len(log), 3):]), "[reply 9: 0]"; got != want {
+		t.Errorf("something new has ended: %s, want %s", got, want)
+	}
+}
+
 // TestABriefFinishTellsAFailure: as any other, once.
 func TestABriefFinishTellsAFailure(t *testing.T) {
 	var log []string

@@ -14,7 +14,8 @@ type handDriver struct {
 
 	markers, flushed, released int
 	finished                   int
-	fails                      int32 // what a finish says
+	fails                      int32  // what a finish says
+	within                     func() // nil, or what comes while a finish blocks
 }
 
 func (d *handDriver) submit(want bool) Native {
@@ -34,6 +35,9 @@ func (d *handDriver) Wait(Native)  {}
 func (d *handDriver) Finish(Native) int32 {
 	d.finished++
 	d.endAll()
+	if d.within != nil {
+		d.within()
+	}
 	return d.fails
 }
 func (d *handDriver) Statuses(events []Native, status []int32) {

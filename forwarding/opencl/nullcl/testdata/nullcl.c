@@ -12,6 +12,7 @@
  *   NULLCL_LATE=CODE    copies end with CODE: their events say so, and who waits for them is told that they failed
  *   NULLCL_DIE=I        the I-th call ends the process by SIGKILL; NULLCL_HANG=I: it never returns
  *   NULLCL_ONCE=PATH    FAIL, DIE and HANG hold for the process that makes this file, and for none after it
+ *   NULLCL_FINISH=PATH  clFinish waits until somebody has this pipe (mkfifo) open for writing
  *   NULLCL_LOG=PATH     PATH.PID always has "calls N left N", left being the objects that were not released
  *
  * Without memory it counts no calls, so that benchmarks measure what stands before a driver.
@@ -394,7 +395,16 @@ static cl_int CL_API_CALL marker(cl_command_queue q, cl_uint n, const cl_event *
 	return done(event);
 }
 
-static cl_int CL_API_CALL at_once(cl_command_queue q) { return (void)q, CL_SUCCESS; }
+static cl_int CL_API_CALL flush(cl_command_queue q) { return (void)q, CL_SUCCESS; }
+
+static cl_int CL_API_CALL finish(cl_command_queue q)
+{
+	const char *pipe = getenv("NULLCL_FINISH");
+	int fd = pipe && *pipe ? open(pipe, O_RDONLY | O_CLOEXEC) : -1;
+	if (fd >= 0)
+		close(fd);
+	return (void)q, CL_SUCCESS;
+}
 
 static cl_int CL_API_CALL event_info(cl_event e, cl_event_info what, size_t size, void *value, size_t *ret)
 {
@@ -430,7 +440,8 @@ __attribute__((constructor)) static void fill(void)
 	table.clEnqueueReadBuffer = read_buffer;
 	table.clWaitForEvents = wait_for;
 	table.clEnqueueMarkerWithWaitList = marker;
-	table.clFlush = table.clFinish = at_once;
+	table.clFlush = flush;
+	table.clFinish = finish;
 	table.clGetEventInfo = event_info;
 	void *all = (void *)drop;
 	memcpy(&table.clReleaseContext, &all, sizeof all);
