@@ -45,7 +45,9 @@ func (c *Conn) GPUs(ctx context.Context) ([]GPU, error) {
 	return list, nil
 }
 
-// FindGPU reads a UUID, cuda:N for the N-th of GPUs, or opencl:N for the N-th OpenCL device that programs see.
+// FindGPU reads a UUID, cuda:N for the N-th of GPUs, or opencl:N for the N-th OpenCL device that programs see. Of a
+// UUID it does not ask whether this node has it. Errors: object.ErrInvalid (text is none of these), ErrNoDevice (there
+// is no N-th), and those of GPUs.
 func (c *Conn) FindGPU(ctx context.Context, text string) (object.Device, error) {
 	if place, is := strings.CutPrefix(text, "opencl:"); is {
 		return c.findOpenCL(ctx, place)
@@ -54,27 +56,39 @@ func (c *Conn) FindGPU(ctx context.Context, text string) (object.Device, error) 
 	if !is {
 		gpu, err := object.ParseDevice(text)
 		if err != nil {
-			err = fmt.Errorf("%w: %.60q: want cuda:N, such as cuda:0, opencl:N, or a UUID of 32 hexadecimal digits",
-				object.ErrInvalid, text)
+			err = noDeviceText(text)
 		}
 		return gpu, err
+	}
+	n, err := strconv.ParseUint(place, 10, 64) // 1<<64-1 for what is beyond
+	if errors.Is(err, strconv.ErrSyntax) {
+		return object.Device{}, noDeviceText(text)
 	}
 	list, err := c.GPUs(ctx)
 	if err != nil {
 		return object.Device{}, err
 	}
-	n, err := strconv.Atoi(place)
 	for _, g := range list {
-		if err == nil && g.Index == n {
+		if uint64(g.Index) == n {
 			return g.UUID, nil
 		}
 	}
-	return object.Device{}, fmt.Errorf("%w: %q: this node has %s, the first is cuda:0", object.ErrInvalid, text,
+	return object.Device{}, fmt.Errorf("%w: %.60q: this node has %s, the first is cuda:0", object.ErrNoDevice, text,
 		object.Counted(len(list), "GPU"))
+}
+
+// noDeviceText says that a text names no device of any node.
+func noDeviceText(text string) error {
+	return fmt.Errorf("%w: %.60q: want cuda:N, such as cuda:0, opencl:N, or a UUID of 32 hexadecimal digits",
+		object.ErrInvalid, text)
 }
 
 // findOpenCL gives the UUID of an OpenCL device by its position among all that the node shows.
 func (c *Conn) findOpenCL(ctx context.Context, place string) (object.Device, error) {
+	n, err := strconv.ParseUint(place, 10, 64) // 1<<64-1 for what is beyond
+	if errors.Is(err, strconv.ErrSyntax) {
+		return object.Device{}, noDeviceText("opencl:" + place)
+	}
 	var snapshot struct {
 		Platforms []struct {
 			Devices []struct {
@@ -85,18 +99,17 @@ func (c *Conn) findOpenCL(ctx context.Context, place string) (object.Device, err
 	if err := c.query(ctx, wire.Devices, nil, &snapshot); err != nil {
 		return object.Device{}, err
 	}
-	n, err := strconv.Atoi(place)
 	count := 0
 	for _, p := range snapshot.Platforms {
 		for _, d := range p.Devices {
-			if err == nil && count == n {
+			if uint64(count) == n {
 				return d.UUID, nil
 			}
 			count++
 		}
 	}
 	return object.Device{}, fmt.Errorf("%w: \"opencl:%.40s\": this node has %s, the first is opencl:0",
-		object.ErrInvalid, place, object.Counted(count, "OpenCL device"))
+		object.ErrNoDevice, place, object.Counted(count, "OpenCL device"))
 }
 
 // DeviceMemory is an allocation of a device.

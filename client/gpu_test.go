@@ -78,8 +78,10 @@ func TestFindGPU(t *testing.T) {
 	c := n.dial(t)
 	for text, want := range map[string]error{
 		"cuda:3": nil, gpu.String(): nil, "GPU-fa000000-0000-0000-0000-000000000001": nil,
-		"cuda:0": object.ErrInvalid, "cuda:": object.ErrInvalid, "cuda:-3": object.ErrInvalid, "": object.ErrInvalid,
-		"cuda:3 ": object.ErrInvalid, "3": object.ErrInvalid, "CUDA:3": object.ErrInvalid,
+		"cuda:0": object.ErrNoDevice, "cuda:4": object.ErrNoDevice, "opencl:0": object.ErrNoDevice,
+		"cuda:99999999999999999999": object.ErrNoDevice,
+		"cuda:":                     object.ErrInvalid, "cuda:-3": object.ErrInvalid, "": object.ErrInvalid, "cuda:3 ": object.ErrInvalid,
+		"3": object.ErrInvalid, "CUDA:3": object.ErrInvalid, "opencl:x": object.ErrInvalid, "opencl:": object.ErrInvalid,
 	} {
 		if d, err := c.FindGPU(context.Background(), text); !errors.Is(err, want) || err == nil && d != gpu {
 			t.Errorf("%q: %v, %v, want %v", text, d, err, want)

@@ -124,7 +124,7 @@ func TestObjectsOnGPUs(t *testing.T) {
 	if err != nil || gpu.String() != "fafafafafafafafafafafafafafafa01" {
 		t.Fatalf("%v, %v", gpu, err)
 	}
-	if _, err := conn.FindGPU(context.Background(), "cuda:2"); !errors.Is(err, object.ErrInvalid) {
+	if _, err := conn.FindGPU(context.Background(), "cuda:2"); !errors.Is(err, object.ErrNoDevice) {
 		t.Errorf("a GPU that is not there: %v", err)
 	}
 	text := strings.Repeat("0123456789", 1000)

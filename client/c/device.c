@@ -112,25 +112,31 @@ int tendril_gpus(tendril *t, tendril_gpu **out, size_t *count)
 	return status;
 }
 
+static int not_a_device(const char *text)
+{
+	return tdl_fail(TENDRIL_INVALID, "device \"%.60s\": want cuda:N, or a UUID of 32 hexadecimal digits", text);
+}
+
 static int nth_gpu(tendril *t, const char *text, tendril_device *out)
 {
 	tendril_gpu *list;
 	size_t count;
 	char *end;
 	unsigned long n = strtoul(text + 5, &end, 10);
-	bool number = text[5] >= '0' && text[5] <= '9' && *end == 0;
+	if (text[5] < '0' || text[5] > '9' || *end != 0)
+		return not_a_device(text);
 	int status = tendril_gpus(t, &list, &count);
 	if (status != TENDRIL_OK)
 		return status;
-	status = TENDRIL_INVALID;
-	for (size_t i = 0; number && i < count; i++)
+	status = TENDRIL_NO_DEVICE;
+	for (size_t i = 0; i < count; i++)
 		if (list[i].index >= 0 && (unsigned long)list[i].index == n) {
 			*out = list[i].device;
 			status = TENDRIL_OK;
 		}
 	free(list);
 	if (status != TENDRIL_OK)
-		tdl_fail(status, "\"%.60s\": this node has %zu GPUs, the first is cuda:0", text, count);
+		tdl_fail(status, "\"%.60s\": this node has %zu GPU%s, the first is cuda:0", text, count, count == 1 ? "" : "s");
 	return status;
 }
 
@@ -147,7 +153,7 @@ int tendril_find_gpu(tendril *t, const char *text, tendril_device *out)
 			digits[n++] = *p;
 	digits[n < sizeof digits ? n : sizeof digits - 1] = 0;
 	if (n != 32 || tendril_id_parse(digits, &id) != TENDRIL_OK)
-		return tdl_fail(TENDRIL_INVALID, "device \"%.60s\": want cuda:N, or a UUID of 32 hexadecimal digits", text);
+		return not_a_device(text);
 	memcpy(out, &id, sizeof *out);
 	return TENDRIL_OK;
 }

@@ -432,7 +432,8 @@ TENDRIL_API int tendril_gpus(tendril *, tendril_gpu **out, size_t *count);
 
 /* The GPU that text names: a UUID, with or without GPU- before it and hyphens in it, or cuda:N, the N-th of
  * tendril_gpus. An OpenCL device of `tendril devices` goes by its UUID: objects there have the kind opencl, no
- * descriptor (fd -1, 0 bytes to be mapped), and are filled and read by tendril_copy alone. */
+ * descriptor (fd -1, 0 bytes to be mapped), and are filled and read by tendril_copy alone. Of a UUID it does not ask
+ * whether this node has it. TENDRIL_NO_DEVICE: there is no N-th. TENDRIL_INVALID: text is no cuda:N and no UUID. */
 TENDRIL_API int tendril_find_gpu(tendril *, const char *text, tendril_device *out);
 
 /* An unsealed object in the memory of a GPU. It may be moved, but not copied. */

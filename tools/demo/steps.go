@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"tendril/store/object"
 )
 
 func title(text string) { fmt.Printf("\n%s\n", text) }
@@ -35,7 +37,7 @@ func (d *demo) devices(ctx context.Context) (string, error) {
 	if !strings.Contains(native, "Device") {
 		return "", errors.New("no OpenCL device on this machine: run make deps (it installs pocl-opencl-icd)\n" + out)
 	}
-	return fmt.Sprintf("%d device(s)", strings.Count(native, "Device")), nil
+	return object.Counted(strings.Count(native, "Device"), "device"), nil
 }
 
 func (d *demo) put(ctx context.Context) error {

@@ -48,7 +48,7 @@ func (d *doctor) checkDevices(socket string) {
 		for _, device := range list {
 			devices++
 			name, _ := driver.DeviceInfo(device, cl.DEVICE_NAME)
-			done := d.c.doing(text(name) + ": a first kernel is built and run")
+			done := d.c.doing("a first kernel is built and run on " + text(name))
 			began := time.Now()
 			err := runCheck(driver, device)
 			took := time.Since(began)

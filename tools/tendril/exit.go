@@ -89,13 +89,13 @@ type noDeviceError struct {
 	why  error
 }
 
-// Error leaves out what kind of error the reason is: that the device is not there is said.
+// Error leaves out what kind of error the reason is, and the name again: that the device is not there is said.
 func (n noDeviceError) Error() string {
 	why := n.why.Error()
-	for _, kind := range []error{object.ErrInvalid, object.ErrUnsupported} {
+	for _, kind := range []error{object.ErrNoDevice, object.ErrUnsupported} {
 		why = strings.TrimPrefix(why, kind.Error()+": ")
 	}
-	return fmt.Sprintf("there is no device %s: %s", n.name, why)
+	return fmt.Sprintf("there is no device %s: %s", n.name, strings.TrimPrefix(why, fmt.Sprintf("%.60q: ", n.name)))
 }
 
 func (n noDeviceError) Unwrap() error { return n.why }

@@ -32,7 +32,8 @@ func (n *node) asNobody(args ...string) (code int, said string) {
 var failures = map[int][]string{
 	exitUsage: {"put", "put %F --device gpu", "put %D", "get", "stat", "ls --nothing", "session kill x", "peer rm x",
 		"lease --wait=soon -- true", "run --device speed=fast -- true", "tenant map x", "nonsense", "session nonsense",
-		"cluster join x:1 --token nonsense", "mv named " + strings.Repeat("n", 300), "audit --since soon",
+		"cluster join x:1 --token nonsense", "mv named " + strings.Repeat("n", 300),
+		"put %F --device opencl:0 --name " + strings.Repeat("n", 300), "put %F --device opencl:x", "audit --since soon",
 		"stream push s --frame lots", "get named --offset lots -o -"},
 	exitNotFound: {
 		"put missing", "put missing --device opencl:0", "stream push s missing", "get named -o missing/out",
@@ -83,8 +84,8 @@ func TestExitCodes(t *testing.T) {
 	}
 	n.want(0, nil, "publish", "published")
 	n.want(0, nil, "tenant", "create", "lab")
-	n.want(exitNoDevice, []string{"this node has 1 OpenCL device, the first is opencl:0", "tendril devices"}, "put", "file",
-		"--name", "g", "--device", "opencl:7")
+	n.want(exitNoDevice, []string{"no device opencl:7: this node has 1 OpenCL device, the first is opencl:0",
+		"tendril devices"}, "put", "file", "--name", "g", "--device", "opencl:7")
 	for want, lines := range failures {
 		for _, line := range lines {
 			line, asNobody := strings.CutPrefix(line, "nobody: ")

@@ -231,7 +231,15 @@ func leaseEnv(snap *clwire.Snapshot) map[string]string {
 }
 
 func (c *cli) leasesVerb() *cobra.Command {
-	cmd := c.jsonFlag(&cobra.Command{
+	cmd := c.leasesListVerb()
+	ls := c.leasesListVerb()
+	ls.Use, ls.Aliases, ls.GroupID, ls.Short = "ls", []string{"list"}, "", "The same as tendril leases"
+	cmd.AddCommand(ls, c.leasesEndVerb())
+	return cmd
+}
+
+func (c *cli) leasesListVerb() *cobra.Command {
+	return c.jsonFlag(&cobra.Command{
 		Use:   "leases",
 		Short: "List the leases of devices, and who waits for one",
 		Long: "List the leases of all nodes of the cluster that answer, and who waits for one. Leases of one node (NODE/NUMBER) come\n" +
@@ -254,8 +262,6 @@ func (c *cli) leasesVerb() *cobra.Command {
 			return table(c.term.out, c.term.screen, leaseHead, leaseRows(list))
 		}),
 	})
-	cmd.AddCommand(c.leasesEndVerb())
-	return cmd
 }
 
 func (c *cli) leasesEndVerb() *cobra.Command {

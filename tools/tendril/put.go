@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 
 	"github.com/spf13/cobra"
 
@@ -195,8 +194,8 @@ func (c *cli) send(ctx context.Context, conn *client.Conn, in *os.File, name, de
 		store = onGPU(gpu)
 	}
 	id, release, err := store(ctx, conn, what, opts)
-	if err != nil && device != "" {
-		err = deviceFault(device, err)
+	if device != "" {
+		err = absent(device, err)
 	}
 	if err != nil {
 		return id, err
@@ -213,16 +212,21 @@ func (c *cli) send(ctx context.Context, conn *client.Conn, in *os.File, name, de
 	return id, err
 }
 
-// deviceName is how a device is named, whether it is there or not.
-var deviceName = regexp.MustCompile(`^((cuda|opencl):[0-9]+|(GPU-)?[0-9a-fA-F-]{32,36})$`)
-
-// deviceFault says of a device that is named as one is, and that this node does not have, that there is none.
+// deviceFault is for what FindGPU says of a device: that this node has none of that name, or that it is no name.
 func deviceFault(device string, err error) error {
-	if deviceName.MatchString(device) && (errors.Is(err, object.ErrUnsupported) || errors.Is(err, object.ErrInvalid)) {
+	switch {
+	case errors.Is(err, object.ErrNoDevice):
 		return noDeviceError{device, err}
-	}
-	if errors.Is(err, object.ErrInvalid) {
+	case errors.Is(err, object.ErrInvalid):
 		return hinted{err, "List devices with: tendril devices"}
+	}
+	return absent(device, err)
+}
+
+// absent is for what the making of an object on a device says: ErrNoDevice is that the driver failed.
+func absent(device string, err error) error {
+	if errors.Is(err, object.ErrUnsupported) {
+		return noDeviceError{device, err}
 	}
 	return err
 }

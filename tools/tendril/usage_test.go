@@ -227,7 +227,7 @@ func TestDoctorRunsAKernel(t *testing.T) {
 		t.Skip("skipped: PoCL needs a linker")
 	}
 	n := startNode(t, "--vendors", "/etc/OpenCL/vendors")
-	const doing = "a first kernel is b" // the line is cut after 80 columns, and begins with the device's name
+	const doing = "a first kernel is built and run on " // then the device's name, as far as 80 columns go
 	_, out, errs := n.run("", "doctor")
 	if !strings.Contains(out, "ok    device: ") || !strings.Contains(out, "a kernel was built and ran") ||
 		strings.Contains(out+errs, doing) {

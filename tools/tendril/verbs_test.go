@@ -144,8 +144,10 @@ func TestTraceWhileItRuns(t *testing.T) {
 func TestLease(t *testing.T) {
 	n := withLibrary(t)
 	n.want(0, []string{"nobody waits for one"}, "leases")
-	if out := n.want(0, nil, "leases", "--json"); strings.TrimSpace(out) != "[]" {
-		t.Errorf("no leases: %q", out)
+	for _, args := range [][]string{{"leases", "--json"}, {"leases", "ls", "--json"}, {"leases", "list", "--json"}} {
+		if out := n.want(0, nil, args...); strings.TrimSpace(out) != "[]" {
+			t.Errorf("no leases: %q: %q", args, out)
+		}
 	}
 	tendril := filepath.Join(built, "tendril")
 	out := n.want(6, []string{"PROGRAM"}, "lease", "-n", "all", "--", "sh", "-c",

@@ -59,7 +59,8 @@ static void which(void)
 	d = gpu(t, "GPU-fafafafa-fafa-fafa-fafa-fafafafafa01");
 	CHECK(memcmp(&d, &list[1].device, sizeof d) == 0);
 	free(list);
-	static const char *const wrong[] = {"", "cuda:2", "cuda:", "cuda:-1", "cuda:1x", "cuda", "GPU-fafa",
+	IS(TENDRIL_NO_DEVICE, tendril_find_gpu(t, "cuda:2", &d));
+	static const char *const wrong[] = {"", "cuda:", "cuda:-1", "cuda:1x", "cuda", "GPU-fafa",
 	                                    "fafafafafafafafafafafafafafafa0g", "fafafafafafafafafafafafafafafa0101"};
 	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
 		IS(TENDRIL_INVALID, tendril_find_gpu(t, wrong[i], &d));

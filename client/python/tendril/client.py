@@ -20,8 +20,8 @@ from . import connection, objects, wire
 from .connection import Connection, Hold, opened
 from .data import is_pickle, meta_of, pickled, source_of
 from .errors import (
-    Disconnected, Full, Invalid, Limit, NotFound, NotSealed, Permission, Protocol, Quota, TendrilError, Timeout,
-    Unsupported,
+    Disconnected, Full, Invalid, Limit, NoDevice, NotFound, NotSealed, Permission, Protocol, Quota, TendrilError,
+    Timeout, Unsupported,
 )
 from .objects import CudaDraft, CudaObject, Draft, IDText, Info, Object, ObjectID, Part, Tree
 from .source import Source
@@ -298,13 +298,16 @@ class Client:
         """The UUID of the device that text names.
 
         "cuda:N", in the order of gpus(), "cuda" for the first, "opencl:N", in the order of devices(), or a UUID.
+        Of a UUID it does not ask whether this node has it. Raises NoDevice if there is no N-th, Invalid for other
+        texts.
         """
         from . import cuda
         if text.startswith("opencl:") and text[7:].isdecimal():
             shown = self.devices()
             if int(text[7:]) < len(shown):
                 return bytes.fromhex(shown[int(text[7:])]["uuid"])
-            raise Invalid("%r: this node has %d OpenCL devices, the first is 'opencl:0'" % (text, len(shown)))
+            raise NoDevice("%r: this node has %d OpenCL device%s, the first is 'opencl:0'" % (
+                text, len(shown), "" if len(shown) == 1 else "s"))
         uuid = cuda.uuid_of(text)
         if uuid is not None:
             return uuid
@@ -312,7 +315,8 @@ class Client:
         for gpu in found:
             if gpu.get("index") == int(text[5:] or 0):
                 return bytes.fromhex(gpu["uuid"])
-        raise Invalid("%r: this node has %d GPUs, the first is 'cuda:0'" % (text, len(found)))
+        raise NoDevice("%r: this node has %d GPU%s, the first is 'cuda:0'" % (
+            text, len(found), "" if len(found) == 1 else "s"))
 
     def copy(self, key: Key, device: str, name: str = "", *, lifetime: Optional[str] = None,
              ttl: Optional[float] = None, labels: Optional[Mapping[str, str]] = None) -> Object:

@@ -495,7 +495,7 @@ def uuid_of(text: str) -> Optional[bytes]:
     except ValueError:
         raw = b""
     if len(raw) != 16 or len(digits) != 32:
-        raise Invalid("device %.60r: want 'cuda:N', or a UUID of 32 hexadecimal digits" % text)
+        raise Invalid("device %.60r: want 'cuda:N', 'opencl:N', or a UUID of 32 hexadecimal digits" % text)
     return raw
 
 

@@ -196,7 +196,9 @@ class Devices(WithGPUs):
         for text in ("cuda:1", second.hex(), "cuda:" + second.hex(), "GPU-fafafafa-fafa-fafa-fafa-fafafafafa01"):
             self.assertEqual(self.store.find_gpu(text), second, text)
         self.assertEqual(self.store.find_gpu("cuda"), b"\xfa" * 15 + b"\0")
-        for text in ("cuda:2", "cuda:x", "cuda:-1", "gpu", "", second.hex() + "0", second.hex()[1:]):
+        with self.assertRaisesRegex(tendril.NoDevice, "has 2 GPUs"):
+            self.store.create(1, device="cuda:2")
+        for text in ("cuda:x", "cuda:-1", "gpu", "", second.hex() + "0", second.hex()[1:]):
             with self.assertRaises(tendril.Invalid, msg=text):
                 self.store.create(1, device=text)
 

@@ -113,8 +113,10 @@ class OpenCLDevice(WithDaemon):
         with self.store.get("there") as got:
             self.assertEqual(got.bytes(), data)
         self.store.delete("there")
-        with self.assertRaises(tendril.Invalid):
+        with self.assertRaises(tendril.NoDevice):
             self.store.find_gpu("opencl:99")
+        with self.assertRaisesRegex(tendril.Invalid, "'opencl:N'"):
+            self.store.find_gpu("opencl:x")
 
     def test_a_draft(self):
         data = os.urandom(4000)
