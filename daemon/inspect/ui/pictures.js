@@ -35,7 +35,7 @@ const cluster = (nodes, devices, links) => {
   for (const e of ends) {
     const x = wide + gap - 4, middle = (from.x + x) / 2;
     lines.append(drawn("path", { class: "link" + (e.link?.up ? "" : " away"), d: `M${from.x} ${from.y} C${middle} ${from.y} ${middle} ${e.y} ${x} ${e.y}` }));
-    const label = e.link ? [e.link.bytes_per_second ? bytes(e.link.bytes_per_second) + "/s" : "nothing moved yet", e.link.latency_seconds ? duration(e.link.latency_seconds) : ""].filter(Boolean).join(", ") : "not known";
+    const label = e.link ? [e.link.bytes_per_second ? bytes(e.link.bytes_per_second) + "/s" : "nothing came lately", e.link.latency_seconds ? duration(e.link.latency_seconds) : ""].filter(Boolean).join(", ") : "not known";
     lines.append(drawn("text", { x: x - 10, y: e.y - 8, class: "dim label", "text-anchor": "end" }, label));
   }
   svg.setAttribute("viewBox", `0 0 ${full} ${tall}`);
