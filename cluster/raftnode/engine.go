@@ -356,7 +356,7 @@ func (e *engine) tellOnce(h raft.RPCHeader, id raft.ServerID, index uint64) (tol
 	}
 	var answer raft.AppendEntriesResponse
 	err := e.network.NetworkTransport.AppendEntries(id, e.addressOf(id), &raft.AppendEntriesRequest{RPCHeader: h,
-		Term: term, Leader: h.Addr, PrevLogEntry: index, PrevLogTerm: entry.Term, LeaderCommitIndex: index}, &answer)
+		Term: term, PrevLogEntry: index, PrevLogTerm: entry.Term, LeaderCommitIndex: index}, &answer)
 	return err != nil || answer.Success || answer.Term > term
 }
 

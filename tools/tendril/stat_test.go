@@ -32,7 +32,7 @@ func TestStatSaysWhatMemoryAnObjectHas(t *testing.T) {
 func TestStatSaysWhereAnObjectIs(t *testing.T) {
 	for want, info := range map[string]object.Info{
 		"a, b (a get brings it here)":       {Nodes: []string{"a", "b"}},
-		"a (in a device's memory, and":      {Nodes: []string{"a"}, Kind: object.OpenCL},
+		"a (a get brings it here, into ":    {Nodes: []string{"a"}, Kind: object.OpenCL},
 		"none on this node":                 {Nodes: []string{"a"}, Kind: object.OpenCL},
 		"yes: it goes when memory is short": {Cached: true},
 	} {
