@@ -11,7 +11,7 @@ import (
 
 // Publish makes a sealed object known to the cluster under a name ("" = its own), for every process of the tenant; it
 // stays until Unpublish or Delete. A name that is taken is object.ErrExists, unless replace takes it from its object.
-// It returns once the cluster has it on disk.
+// A composite is object.ErrUnsupported: its members are published. It returns once the cluster has it on disk.
 func (c *Conn) Publish(ctx context.Context, id object.ID, name string, replace bool) (epoch uint64, err error) {
 	k, err := c.roundTrip(ctx, wire.Publish, &wire.BindRequest{ID: id, Name: name, Replace: replace})
 	if err != nil {

@@ -232,6 +232,10 @@ func (d *Daemon) Publish(p frontdoor.Peer, id object.ID, name string, replace bo
 		return 0, err
 	}
 	defer d.settle(p.Tenant, id)
+	if len(info.Members) > 0 {
+		return 0, fmt.Errorf("%w: object %s is a composite, which other nodes would have without its members: publish its members",
+			object.ErrUnsupported, id)
+	}
 	if name == "" {
 		name = info.Name
 	}

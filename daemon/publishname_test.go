@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"tendril/client"
 	"tendril/store/object"
 )
 
@@ -29,6 +30,24 @@ func TestNamesThatAreTooLongToPublish(t *testing.T) {
 		if err := conn.Unpublish(context.Background(), name); !errors.Is(err, want) {
 			t.Errorf("unpublish %d bytes: %v", len(name), err)
 		}
+	}
+}
+
+// A composite is refused: other nodes would have it without its members. Its members are published.
+func TestNoCompositeIsPublished(t *testing.T) {
+	ns, c := newNodes(t), aNode(t, "a")
+	ns.start(c)
+	id, conn, ctx := put(t, c, "part"), dial(t, c), context.Background()
+	whole, err := conn.Compose(ctx, []object.Member{{Name: "a", ID: id}}, client.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = conn.Publish(ctx, whole.ID(), "whole", false)
+	if !errors.Is(err, object.ErrUnsupported) || !strings.Contains(err.Error(), "publish its members") {
+		t.Errorf("a composite: %v", err)
+	}
+	if _, err = conn.Publish(ctx, id, "part", false); err != nil {
+		t.Error(err)
 	}
 }
 
