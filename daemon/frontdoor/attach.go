@@ -111,8 +111,8 @@ func (c *connection) lendAway(id object.ID, name string) (store.DeviceHandle, er
 		return h, err
 	}
 	unix.Close(h.FD)
-	lent, err := c.store.LendDevice(h.ID, "")
-	return lent, errors.Join(err, c.store.Release(h.ID))
+	defer c.store.Release(h.ID) // the connection's end may have done it
+	return c.store.LendDevice(h.ID, "")
 }
 
 // attachCopy shows a worker a copy in host memory of a sealed object that is away from a GPU which is gone, or in the

@@ -160,7 +160,7 @@ func (c *local) isCopy(got, id [16]byte, name string) bool {
 		return got != id
 	}
 	info, err := c.conn.StatByName(context.Background(), name)
-	return err == nil && info.Kind == object.OpenCL
+	return err == nil && info.ID != got
 }
 
 // attachOpaque is AttachObject of a copy where the object is in the memory of an OpenCL device, which only its driver
