@@ -129,14 +129,15 @@ func (d *Daemon) auditBy(p frontdoor.Peer, what, tenant, of string, err error) {
 }
 
 // auditLease records a lease that a session asked for: one that began, with its devices at all nodes, one that it
-// joined, or why there is none. That devices are taken is not recorded: who waits asks again and again.
+// joined, or why there is none. That devices are taken is not recorded: who waits asks again and again. Nor is a place
+// that is given up.
 func (d *Daemon) auditLease(p frontdoor.Peer, asked *clwire.LeaseOptions, l *leases.Lease, err error) {
 	what := "lease.take"
 	if asked != nil && asked.Token != "" {
 		what = "lease.join"
 	}
 	switch {
-	case asked == nil || errors.Is(err, object.ErrBusy):
+	case asked == nil || asked.Leave || errors.Is(err, object.ErrBusy):
 	case err != nil:
 		d.auditBy(p, what, p.Tenant, "", err)
 	case what == "lease.join":

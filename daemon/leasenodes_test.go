@@ -680,6 +680,20 @@ func TestPlaceGoesWithItsClient(t *testing.T) {
 			await.Until(t, "nobody waits", func() bool { return waits() == 0 })
 		}
 	}
+	_, err := admin.Of(x.conns[0]).RevokeCertificates(t.Context(), admin.CertificateChoice{Tenant: "lab"}, "")
+	if !errors.Is(err, object.ErrNotFound) {
+		t.Fatalf("no such certificate: %v", err)
+	}
+	await.Until(t, "what came later is written", func() (is bool) { // a place that is given up is no refusal
+		pages, _ := auditAt(t, x.conns[0], admin.AuditQuery{})
+		for _, e := range pages[0].Events {
+			is = is || e.What == "certificate.revoke"
+			if e.What == "lease.take" && e.Error != "" {
+				t.Fatalf("written: %+v", e)
+			}
+		}
+		return is
+	})
 }
 
 // A lease that waits goes on to wait while a member does not answer that had devices: it may come back. Without a place
