@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"testing"
 
 	"tendril/ipc"
@@ -11,21 +10,10 @@ import (
 	"tendril/tools/e2e/answers"
 )
 
-// calling connects to a socket, calls, and sees that the connection goes on.
 func calling(call func(ctx context.Context, c *Conn) error) func(socket string) error {
-	return func(socket string) error {
-		ctx := context.Background()
-		c, err := Dial(ctx, Options{Socket: socket})
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		err = call(ctx, c)
-		if again := c.Unpublish(ctx, "n"); errors.Is(again, ErrDisconnected) {
-			return errors.Join(errors.New("the connection has ended"), again)
-		}
-		return err
-	}
+	return answers.Calling(func(ctx context.Context, socket string) (*Conn, error) {
+		return Dial(ctx, Options{Socket: socket})
+	}, call)
 }
 
 // TestAnswers: neither a refusal nor nonsense is taken for an answer.

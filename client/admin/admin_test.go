@@ -15,25 +15,12 @@ import (
 	"tendril/tools/e2e/answers"
 )
 
-func dial(socket string) (*client.Conn, error) {
-	return client.Dial(context.Background(), client.Options{Socket: socket})
+func calling(call func(ctx context.Context, n admin.Node) error) func(socket string) error {
+	return answers.Calling(dial, func(ctx context.Context, c *client.Conn) error { return call(ctx, admin.Of(c)) })
 }
 
-// calling connects to a socket, calls, and sees that the connection goes on.
-func calling(call func(ctx context.Context, n admin.Node) error) func(socket string) error {
-	return func(socket string) error {
-		c, err := dial(socket)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		ctx := context.Background()
-		err = call(ctx, admin.Of(c))
-		if again := c.Unpublish(ctx, "n"); errors.Is(again, client.ErrDisconnected) {
-			return errors.Join(errors.New("the connection has ended"), again)
-		}
-		return err
-	}
+func dial(ctx context.Context, socket string) (*client.Conn, error) {
+	return client.Dial(ctx, client.Options{Socket: socket})
 }
 
 // asking is calling for what answers something.
@@ -137,7 +124,7 @@ func TestRightAnswers(t *testing.T) {
 		}
 		return wire.Error, &wire.ErrorReply{Code: object.ErrUnsupported.Code(), Text: "not in this test"}
 	})
-	c, err := dial(d.Socket)
+	c, err := dial(context.Background(), d.Socket)
 	if err != nil {
 		t.Fatal(err)
 	}

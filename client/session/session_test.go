@@ -16,21 +16,12 @@ import (
 // Sessions of real daemons are the tests' of package client, forwarding/session/node and tools/e2e. Here is what only a
 // daemon of another release says.
 
-// calling connects to a socket, calls, and sees that the connection goes on.
 func calling(call func(ctx context.Context, s session.Session) error) func(socket string) error {
-	return func(socket string) error {
-		c, err := client.Dial(context.Background(), client.Options{Socket: socket})
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		ctx := context.Background()
-		err = call(ctx, session.Of(c))
-		if again := c.Unpublish(ctx, "n"); errors.Is(again, client.ErrDisconnected) {
-			return errors.Join(errors.New("the connection has ended"), again)
-		}
-		return err
-	}
+	return answers.Calling(dial, func(ctx context.Context, c *client.Conn) error { return call(ctx, session.Of(c)) })
+}
+
+func dial(ctx context.Context, socket string) (*client.Conn, error) {
+	return client.Dial(ctx, client.Options{Socket: socket})
 }
 
 // asking is calling for what answers something.

@@ -3,6 +3,7 @@
 package answers
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -104,6 +105,30 @@ func (r Raw) Append(b []byte) []byte { return append(b, r...) }
 type Call struct {
 	To    func(socket string) error // connects, and calls
 	Empty bool                      // its answer has no payload, and none is looked at
+}
+
+// A Conn is what Calling needs of a client's connection.
+type Conn interface {
+	Unpublish(ctx context.Context, name string) error
+	Close() error
+}
+
+// Calling connects to a socket, calls, and sees that the connection goes on.
+func Calling[C Conn](dial func(ctx context.Context, socket string) (C, error),
+	call func(ctx context.Context, c C) error) func(socket string) error {
+	return func(socket string) error {
+		ctx := context.Background()
+		c, err := dial(ctx, socket)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		err = call(ctx, c)
+		if again := c.Unpublish(ctx, "n"); again != nil && !errors.Is(again, object.ErrPermission) {
+			return errors.Join(errors.New("the connection does not go on"), again)
+		}
+		return err
+	}
 }
 
 // Try checks of each call that what the daemon refuses is its error, and that an answer that makes no sense is
