@@ -40,7 +40,14 @@ func (c *cli) getVerb() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.get(cmd.Context(), args[0], out, part, wait)
+			err = c.get(cmd.Context(), args[0], out, part, wait)
+			switch {
+			case errors.Is(err, object.ErrTimeout) && wait > 0:
+				err = hinted{err, "See what is there with: tendril ls --all"}
+			case errors.Is(err, object.ErrNotFound) && wait == 0:
+				err = hinted{err, "See what is there with: tendril ls    To wait for it: --wait 10s"}
+			}
+			return err
 		},
 	}
 	cmd.Flags().StringVarP(&out, "output", "o", "", "the file to write; - is standard output (the default)")

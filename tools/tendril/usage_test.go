@@ -37,6 +37,8 @@ func TestWhatIsMistyped(t *testing.T) {
 		{2, []string{"stat needs NAME|ID", "Usage: tendril stat NAME|ID"}, []string{"stat"}},
 		{2, []string{`stat takes NAME|ID, got ["a" "b"]`}, []string{"stat", "a", "b"}},
 		{2, []string{`status takes no arguments, got ["x"]`}, []string{"status", "x"}},
+		{4, []string{"no object", "tendril ls", "To wait for it: --wait 10s"}, []string{"get", "none"}},
+		{9, []string{"no object", "tendril ls --all"}, []string{"get", "none", "--wait", "20ms"}},
 		{2, []string{`--wait "5": want a time with its unit, such as 30s`}, []string{"get", "x", "--wait", "5"}},
 		{2, []string{`--number "x": want a whole number`}, []string{"top", "-n", "x"}},
 		{2, []string{`--kernel-time "5"`, "want a time with its unit"}, []string{"daemon", "--kernel-time", "5"}},
