@@ -15,6 +15,14 @@ func (e *Engine) expectBrief(id uint64) {
 	}
 }
 
+// rests says whether nothing of a queue is under way, and nobody waits.
+func (e *Engine) rests(id uint64) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	q := e.queues[id]
+	return len(q.held) == 0 && len(q.live) == 0 && !q.submitting && e.urgent == 0
+}
+
 // steps is an engine of two queues, of which the first is expected to have brief finishes, and its driver.
 type steps struct {
 	t *testing.T

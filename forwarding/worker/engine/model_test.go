@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"tendril/tools/e2e/await"
 )
 
 // world checks the engine against the plainest reading of the specification:
@@ -440,6 +442,10 @@ func (w *world) briefly() {
 		for n := len(w.cmds); n%3 > 0 || n%5 == 0 || n%7 == 0; n = len(w.cmds) { // quick, and nobody follows it
 			w.try(w.user())
 		}
+		await.Until(w.t, "rest", func() bool { // a submitter may still be flushing
+			w.e.Tick()
+			return w.e.rests(1)
+		})
 		number := len(w.cmds)
 		c := &modelCommand{kind: KindTask, barrier: -1}
 		w.locked(func() {
