@@ -323,7 +323,6 @@ func (c *Conn) enqueue(k *call, p ipc.Payload) error {
 
 // write sends what the socket has room for; full says that there is more. sendMu is held.
 func (c *Conn) write() error {
-	c.ackEnd, c.acked = 0, nil
 	n, full, err := c.link.SendNow(c.out[c.sent:])
 	if c.sent, c.full = c.sent+n, full; !full || err != nil {
 		c.out, c.sent, c.full = c.out[:0], 0, false
@@ -407,27 +406,14 @@ func (c *Conn) postRelease(gen uint64, id object.ID) {
 	}
 }
 
-// ackBytes is a StreamAck with its header.
-const ackBytes = ipc.HeaderBytes + 24
-
-// postAck has the daemon know that a popped frame is here: in another life it is another reader's.
+// postAck has the daemon know that a popped frame is here: in another life it is another reader's. A release does not
+// say so by itself: this connection may hold the object otherwise, too.
 func (c *Conn) postAck(gen uint64, o *Object, number uint64) {
 	c.sendMu.Lock()
 	defer c.sendMu.Unlock()
 	if c.acks && c.lives(gen) {
 		c.ack = wire.StreamAckRequest{ID: o.id, Number: number}
 		c.postLocked(wire.StreamAck, &c.ack)
-		if len(c.out) > 0 { // it was not sent
-			c.ackEnd, c.acked = len(c.out), o
-		}
-	}
-}
-
-// dropAck takes the acknowledgement of a frame back where it is the last message that waits: the frame's release, which
-// follows, is one. Another frame may be the same object. sendMu is held.
-func (c *Conn) dropAck(o *Object) {
-	if c.acked == o && c.ackEnd == len(c.out) {
-		c.out, c.ackEnd, c.acked = c.out[:c.ackEnd-ackBytes], 0, nil
 	}
 }
 
@@ -436,7 +422,6 @@ func (c *Conn) releaseObject(o *Object) {
 	c.sendMu.Lock()
 	defer c.sendMu.Unlock()
 	if c.unlistAlive(o) {
-		c.dropAck(o)
 		c.release.ID = o.id
 		c.postLocked(wire.Release, &c.release)
 	}

@@ -133,9 +133,7 @@ type Conn struct {
 	full    bool                  // the socket had no room for all of out
 	next    uint64                // last request number
 	release wire.IDMessage        // what a Release is built in
-	ack     wire.StreamAckRequest // the last one
-	ackEnd  int                   // where it ends in out, while nothing was written since; 0: it does not wait
-	acked   *Object               // of the frame that it is of; nil: it does not wait
+	ack     wire.StreamAckRequest // what a StreamAck is built in
 
 	flush, sweep     *time.Timer
 	background       sync.WaitGroup // timers that are set or run

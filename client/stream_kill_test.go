@@ -56,6 +56,14 @@ func readerProcess() {
 	case "released":
 		pop().Release()
 		c.Streams(ctx, "")
+	case "released and had":
+		f := pop()
+		if _, err := c.Get(ctx, f.ID(), 0); err != nil { // another reference, which stays
+			fmt.Println("failed:", err)
+		}
+		r.Unpop(f)
+		pop().Release()
+		c.Streams(ctx, "")
 	case "closed":
 		pop()
 		c.Close()
@@ -74,7 +82,8 @@ func readerProcess() {
 // Whenever a reader is killed, what it had not got comes back in order, and what it had got does not.
 func TestKilledReaderLosesNoFrame(t *testing.T) {
 	ctx := context.Background()
-	for _, stage := range []string{"opened", "waiting", "acknowledged", "ahead", "released", "closed", "put back"} {
+	for _, stage := range []string{"opened", "waiting", "acknowledged", "ahead", "released", "released and had", "closed",
+		"put back"} {
 		t.Run(stage, func(t *testing.T) {
 			n := startNode(t, store.Options{})
 			c := n.dial(t)

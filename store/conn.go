@@ -161,6 +161,9 @@ func (c *Conn) Close() {
 func (c *Conn) letGo() {
 	s := c.s
 	c.closed = true
+	for w := range c.waiting { // before others have the lock: no frame comes any more
+		w.finish(errConnClosed)
+	}
 	c.Written(math.MaxUint64)
 	c.dropIdleOf()
 	c.disown()

@@ -213,7 +213,7 @@ func (s *Store) inheritConn(h handoff.Conn) {
 	for _, f := range slices.Backward(h.Unacked) {
 		r, st := c.refs[f.ID], c.tenant.streams[f.Stream]
 		if r.e != nil && st != nil && f.Number > 0 && f.Number <= st.pushed && r.unackedFrames() < r.count {
-			c.isUnacked(frame{r.e, f.Number}, st)
+			c.isUnacked(frame{r.e, f.Number}, st, 0)
 		}
 	}
 	c.tenant.conns++

@@ -65,6 +65,7 @@ type frame struct {
 type streamEnd struct {
 	st            *stream
 	c             *Conn
+	id            uint64 // c's number for it
 	reads, writes bool
 }
 
@@ -127,7 +128,8 @@ func (c *Conn) OpenStream(spec StreamSpec) (StreamEnd, error) {
 		return StreamEnd{}, err
 	}
 	st.keep = st.keep || spec.Keep
-	end := &streamEnd{st: st, c: c, reads: spec.Reads, writes: spec.Writes}
+	c.lastStream++
+	end := &streamEnd{st: st, c: c, id: c.lastStream, reads: spec.Reads, writes: spec.Writes}
 	st.ends[end] = struct{}{}
 	if spec.Writes {
 		st.setBounds(spec)
@@ -138,9 +140,8 @@ func (c *Conn) OpenStream(spec StreamSpec) (StreamEnd, error) {
 	if c.streams == nil {
 		c.streams = make(map[uint64]*streamEnd)
 	}
-	c.lastStream++
-	c.streams[c.lastStream] = end
-	return StreamEnd{ID: c.lastStream, Frames: st.limit, Bytes: st.limitBytes}, nil
+	c.streams[end.id] = end
+	return StreamEnd{ID: end.id, Frames: st.limit, Bytes: st.limitBytes}, nil
 }
 
 // streamFor finds the stream that is to be opened, or makes it. mu is held, and let go where memory is short.
@@ -261,6 +262,9 @@ func (s *Store) letFramesGo(t *tenant, frames []frame) {
 
 // endOf finds a stream that c has open. mu is held.
 func (c *Conn) endOf(id uint64) (*streamEnd, error) {
+	if c.closed {
+		return nil, errConnClosed
+	}
 	if end := c.streams[id]; end != nil {
 		return end, nil
 	}
@@ -445,7 +449,7 @@ func (s *Store) match(st *stream) {
 		switch why := st.closedFor(false); {
 		case st.poppers.Len() > 0 && len(st.frames) > 0:
 			w := st.poppers.Front().Value.(*Waiter)
-			w.got = s.dequeue(w.c, st)
+			w.got = s.dequeue(w.end)
 			w.finish(nil)
 		case st.poppers.Len() > 0 && why != nil && st.pushers.Len() == 0:
 			st.poppers.Front().Value.(*Waiter).finish(why)
@@ -480,14 +484,15 @@ func (s *Store) letIn(st *stream, w *Waiter) {
 	w.finish(err)
 }
 
-// dequeue moves the first frame's reference to c. mu is held.
-func (s *Store) dequeue(c *Conn, st *stream) frame {
+// dequeue moves the first frame's reference to who has the stream open. mu is held.
+func (s *Store) dequeue(end *streamEnd) frame {
+	c, st := end.c, end.st
 	f := st.shift()
 	f.e.refs--
 	c.refer(f.e)
 	st.popped++
 	if c.acks {
-		c.isUnacked(f, st)
+		c.isUnacked(f, st, end.id)
 	}
 	return f
 }
@@ -516,7 +521,7 @@ func (c *Conn) Pop(stream uint64, wait time.Duration, wake func(*Waiter)) (Poppe
 	}
 	st := end.st
 	if len(st.frames) > 0 {
-		f := s.dequeue(c, st)
+		f := s.dequeue(end)
 		p, err := c.popped(end, f)
 		s.match(st)
 		return p, nil, err
@@ -533,6 +538,7 @@ func (c *Conn) Pop(stream uint64, wait time.Duration, wake func(*Waiter)) (Poppe
 func (c *Conn) popped(end *streamEnd, f frame) (Popped, error) {
 	e, fd := f.e, -1
 	if err := e.isDamaged(); err != nil {
+		c.acked(end.st, e.id, f.number)
 		_ = c.release(e.id) // c has it
 		return Popped{}, fmt.Errorf("frame %d: %w", f.number, err)
 	}
@@ -547,10 +553,11 @@ func (c *Conn) popped(end *streamEnd, f frame) (Popped, error) {
 		Number: f.number}, nil
 }
 
-// giveBack puts a popped frame back to where it was. mu is held.
+// giveBack puts a popped frame back to where it was. Where the stream was removed the frame is nobody's. mu is held.
 func (c *Conn) giveBack(st *stream, f frame) {
 	defer c.s.match(st)
 	if st.gone {
+		c.acked(st, f.e.id, f.number)
 		c.s.take1(c, f.e)
 		c.s.collect(f.e)
 		return
@@ -565,7 +572,7 @@ func (c *Conn) giveBack(st *stream, f frame) {
 	st.frames = slices.Insert(st.frames, at, f)
 	st.bytes += f.e.size
 	st.popped--
-	c.acked(f.e.id, f.number) // now that the stream has something to stay for
+	c.acked(st, f.e.id, f.number) // now that the stream has something to stay for
 	c.s.take1(c, f.e)
 }
 
@@ -587,7 +594,8 @@ func (w *Waiter) Result() (Popped, error) {
 }
 
 // Unpop puts a frame that c popped and still holds back to where it was: for the next pop. It may exceed the stream's
-// bounds. One that c has not acknowledged goes back also where c has closed the stream meanwhile.
+// bounds. One that c has not acknowledged goes back also where c has closed the stream meanwhile. Where the stream was
+// removed the frame is let go.
 func (c *Conn) Unpop(stream uint64, id object.ID, number uint64) error {
 	s := c.s
 	s.mu.Lock()
@@ -595,7 +603,7 @@ func (c *Conn) Unpop(stream uint64, id object.ID, number uint64) error {
 	end, err := c.endOf(stream)
 	if err != nil {
 		for u := c.refs[id].unacked; u != nil; u = u.next {
-			if u.number == number && stream <= c.lastStream {
+			if u.number == number && u.end == stream {
 				c.giveBack(u.st, frame{c.refs[id].e, number})
 				return nil
 			}
@@ -608,6 +616,7 @@ func (c *Conn) Unpop(stream uint64, id object.ID, number uint64) error {
 		return fmt.Errorf("%w: object %s is not frame %d of stream %q, popped by this connection", object.ErrNotFound,
 			id, number, end.st.name)
 	case end.st.gone:
+		c.giveBack(end.st, frame{r.e, number})
 		return end.st.closedFor(true)
 	case len(end.st.frames) >= object.MaxStreamFrames || r.e.tenant != c.tenant || r.e.state == object.Open:
 		return fmt.Errorf("%w: stream %q takes no frame back", object.ErrInvalid, end.st.name)

@@ -199,6 +199,7 @@ const maxUnacked = maxStreamWaits
 // unacked is a frame that was popped and is not acknowledged. Guarded by Store.mu.
 type unacked struct {
 	st     *stream
+	end    uint64 // the connection's number for the stream, through which it was popped; 0: in an earlier daemon
 	number uint64
 	next   *unacked // of the same object, popped before
 }
@@ -211,14 +212,14 @@ func (c *Conn) Acknowledges() { c.acks = true }
 func (c *Conn) AckFrame(id object.ID, number uint64) error {
 	c.s.mu.Lock()
 	defer c.s.unlock()
-	if !c.acked(id, number) {
+	if !c.acked(nil, id, number) {
 		return fmt.Errorf("%w: object %s is not a frame %d that waits to be acknowledged", object.ErrNotFound, id, number)
 	}
 	return nil
 }
 
 // isUnacked notes a frame that c has popped, and holds a reference for. mu is held.
-func (c *Conn) isUnacked(f frame, st *stream) {
+func (c *Conn) isUnacked(f frame, st *stream, end uint64) {
 	r := c.refs[f.e.id]
 	if c.unacked >= maxUnacked && r.unackedFrames() >= maxUnacked {
 		c.dropUnacked(r.oldestUnacked())
@@ -229,24 +230,30 @@ func (c *Conn) isUnacked(f frame, st *stream) {
 	} else {
 		c.freeUnacked = u.next
 	}
-	*u = unacked{st: st, number: f.number, next: r.unacked}
+	*u = unacked{st: st, end: end, number: f.number, next: r.unacked}
 	r.unacked = u
 	c.refs[f.e.id] = r
 	c.unacked++
 	st.unacked++
 }
 
-// acked drops the record of a frame; it reports whether there was one. mu is held.
-func (c *Conn) acked(id object.ID, number uint64) bool {
+// acked drops the record of a frame of st; it reports whether there was one. nil: of whichever stream, and of several
+// that have the object under this number the one that it was popped from first: peers acknowledge in that order. mu is
+// held.
+func (c *Conn) acked(st *stream, id object.ID, number uint64) bool {
 	r := c.refs[id]
+	var first **unacked
 	for u := &r.unacked; *u != nil; u = &(*u).next {
-		if (*u).number == number {
-			c.dropUnacked(u)
-			c.refs[id] = r
-			return true
+		if (*u).number == number && (st == nil || (*u).st == st) {
+			first = u
 		}
 	}
-	return false
+	if first == nil {
+		return false
+	}
+	c.dropUnacked(first)
+	c.refs[id] = r
+	return true
 }
 
 // settleUnacked has a reference of which some were given back have no more frames than references. mu is held.

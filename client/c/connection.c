@@ -297,7 +297,6 @@ static void sending_failed(tendril *t)
 bool push(tendril *t, int flags)
 {
 	size_t sent;
-	t->ack_end = 0;
 	if (t->out_n == 0)
 		return true;
 	if (send_all(t->fd, t->out, t->out_n, flags, &sent)) {
@@ -472,20 +471,9 @@ void post_ack(tendril *t, const tendril_object *o, uint64_t number)
 	memcpy(payload, &o->id, sizeof o->id);
 	store_u64(payload + sizeof o->id, number);
 	pthread_mutex_lock(&t->send_mu);
-	if (t->acks) {
+	if (t->acks)
 		post_locked(t, M_STREAM_ACK, payload, sizeof payload);
-		t->ack_end = t->out_n;
-		t->acked = o->internal[OF_HOLD];
-	}
 	pthread_mutex_unlock(&t->send_mu);
-}
-
-void drop_ack(tendril *t, const struct hold *h)
-{
-	if (t->ack_end && t->ack_end == t->out_n && t->acked == h) {
-		t->out_n -= HEADER_BYTES + ACK_BYTES;
-		t->ack_end = 0;
-	}
 }
 
 void say_released(tendril *t, const tendril_id *id, struct view *v, bool large)

@@ -78,10 +78,8 @@ void hold_release(tendril *t, struct hold *h, bool quiet)
 	else
 		large = hold_end(t, h);
 	pthread_mutex_unlock(&t->mu);
-	if (say) {
-		drop_ack(t, h);
+	if (say)
 		say_released(t, &id, v, large);
-	}
 	pthread_mutex_unlock(&t->send_mu);
 }
 

@@ -311,8 +311,6 @@ struct tendril {
 	pthread_mutex_t send_mu;
 	uint8_t out[OUT_BYTES];        /* guarded by send_mu: one-way messages that the socket has not taken yet */
 	size_t out_n;
-	size_t ack_end;                /* out ends here with the acknowledgement of the frame acked; 0: it does not */
-	const struct hold *acked;      /* not followed: another frame may be the same object */
 	bool acks;                     /* the daemon knows acknowledgements */
 	uint64_t next;                 /* the last request number; guarded by mu */
 
@@ -372,11 +370,9 @@ void post_locked(tendril *, enum message, const void *payload, size_t n);
 void post(tendril *, enum message, const void *payload, size_t n);
 /* Releases a reference of the generation gen, or aborts an unsealed object (filling), and releases the view. */
 void give_back(tendril *, uint64_t gen, const tendril_id *, struct view *, bool filling);
-/* Has the next message, or the release, tell the daemon that a popped frame is here. */
+/* Tells the daemon, with the next message, that a popped frame is here. A release does not say so by itself: the
+ * connection may hold the object otherwise, too. */
 void post_ack(tendril *, const tendril_object *, uint64_t number);
-/* Before a hold's release, which says as much: takes the acknowledgement of its frame back where that is the last
- * message that waits. send_mu is held. */
-void drop_ack(tendril *, const struct hold *);
 /* Sends Release and, if large and the view is idle, unmaps it and sends Forget. send_mu is held. */
 void say_released(tendril *, const tendril_id *, struct view *, bool large);
 /* Unmaps an idle segment and tells the daemon. No reply may be in progress that could name it. Both locks are held. */

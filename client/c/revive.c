@@ -160,7 +160,7 @@ static int follow(tendril *t, tendril *n, const struct claims *c)
 		t->in = n->in;
 		memset(&n->in, 0, sizeof n->in);
 		t->acks = n->acks;
-		t->out_n = t->ack_end = 0; /* releases that were not sent: these references were not claimed */
+		t->out_n = 0; /* releases that were not sent: these references were not claimed */
 		t->next = n->next;
 		adopt_daemon(t, n);
 		close(n->fd);

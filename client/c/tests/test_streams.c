@@ -193,8 +193,13 @@ static uint64_t pop_in_child(const char *name, const char *end)
 	if (pid == 0) {
 		tendril *t = dial();
 		tendril_stream *r;
-		tendril_object o;
+		tendril_object o, other;
 		OK(tendril_stream_read(t, name, NULL, &r));
+		if (strcmp(end, "released and had") == 0) { /* another reference stays */
+			OK(tendril_stream_pop(r, 0, &o, &number));
+			OK(tendril_get(t, tendril_by_id(o.id), 0, &other));
+			OK(tendril_stream_unpop(r, &o, number));
+		}
 		if (strcmp(end, "mapping fails") == 0) {
 			struct rlimit none = {0, 0}, was;
 			CHECK(getrlimit(RLIMIT_AS, &was) == 0);
@@ -206,7 +211,7 @@ static uint64_t pop_in_child(const char *name, const char *end)
 		} else {
 			OK(tendril_stream_pop(r, 0, &o, &number));
 		}
-		if (strcmp(end, "released") == 0)
+		if (strncmp(end, "released", 8) == 0)
 			tendril_release(&o);
 		if (strcmp(end, "another request") == 0)
 			IS(TENDRIL_NOT_FOUND, tendril_delete(t, tendril_named("there is none")));
@@ -231,7 +236,8 @@ static uint64_t pop_in_child(const char *name, const char *end)
 /* A frame is its reader's once the daemon has heard so. Otherwise it goes back when the reader ends. */
 static void ends_of_readers(void)
 {
-	static const char *const ends[] = {"released", "another request", "put back", "closed", "mapping fails", "at once"};
+	static const char *const ends[] = {"released", "released and had", "another request", "put back", "closed",
+		"mapping fails", "at once"};
 	tendril *t = dial();
 	for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
 		tendril_stream *w, *r;

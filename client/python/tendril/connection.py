@@ -867,8 +867,8 @@ class Connection:
         return self._dead is None
 
     def popped(self, hold: Hold) -> None:
-        """Before a pop returns: its frame is acknowledged by its release, by what is sent next, or by the background
-        thread. The caller then makes RELEASE what hold ends with, and returns: no interrupt comes in between.
+        """Before a pop returns: its frame is acknowledged by what is sent next, or by the background thread.
+        The caller then makes RELEASE what hold ends with, and returns: no interrupt comes in between.
         Raises Disconnected if the daemon cannot hear of it: it gives the frame to another reader.
         """
         self._check()
@@ -912,8 +912,8 @@ class Connection:
                 self._say_lost()
 
     def _take_ended(self) -> bool:
-        """Called under _sending: appends the releases of ended leases to _out, and what acknowledges popped frames that
-        are not among them. False: _turn is taken.
+        """Called under _sending: appends to _out what acknowledges popped frames, then the releases of ended leases.
+        A release does not acknowledge by itself: this process may hold its object otherwise. False: _turn is taken.
         """
         if not self._ended and not self._popped:
             return True
@@ -925,11 +925,10 @@ class Connection:
             ended = self._settle()
             for _ in range(len(self._popped)):
                 hold = self._popped.popleft()
-                if hold not in self._holds or hold.body is None:
-                    continue  # its release says as much
                 if hold.ends_with == wire.STREAM_UNPOP:
-                    self._popped.append(hold)  # its pop has not returned
-                else:
+                    if hold in self._holds:
+                        self._popped.append(hold)  # its pop has not returned
+                elif hold.body is not None:
                     self._out += wire.frame(wire.STREAM_ACK, 0, hold.body[8:])
             for hold in ended:
                 if hold.ends_with == wire.RELEASE:

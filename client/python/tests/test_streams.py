@@ -172,6 +172,28 @@ print(frame.number, frame.bytes().decode(), flush=True)
             child.communicate()
             writer.close()
 
+    def test_a_released_frame_does_not_come_again(self):
+        code = """
+import os, signal, tendril
+store = tendril.connect()
+reader = store.reader("s-had", existing=True)
+frame = reader.pop(20)
+had = store.get(frame.id)  # another reference, which stays
+reader.unpop(frame)
+reader.pop(20).release()
+store.streams("s-had")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+        with self.store.writer("s-had") as writer:
+            writer.push(b"first")
+            writer.push(b"second")
+            env = dict(self.daemon.env, PYTHONPATH=os.pathsep.join(sys.path))
+            child = subprocess.run([sys.executable, "-c", code], env=env, timeout=60)
+            self.assertEqual(child.returncode, -signal.SIGKILL)
+            until(lambda: len(self.store.streams("s-had")[0]["users"]) == 1, "the reader's end")
+            with self.store.reader("s-had") as reader:
+                self.assertEqual(reader.pop(20).bytes(), b"second")
+
     def test_a_killed_writer(self):
         writer = self.store.writer("s-dead")
         code = ("import tendril, time; w = tendril.connect().writer('s-dead'); w.push(b'1'); print(flush=True);"
