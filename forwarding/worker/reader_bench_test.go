@@ -112,8 +112,10 @@ func (r *readerRig) read() {
 	if err := r.s.takeAll(); err != nil {
 		r.t.Fatal(err)
 	}
-	for r.s.engine.Brief() || r.s.engine.Poll() {
+	if r.s.engine.Brief() {
 		r.s.engine.FinishBrief()
+	}
+	for r.s.engine.Poll() {
 	}
 	r.s.engine.Poll() // lets go
 	r.s.work.Wait()
