@@ -1,9 +1,9 @@
 // Package transfer brings published objects from one node to another.
 //
 // A node that needs an object asks one that has it, chunk by chunk, over connections that both ends have proven to be
-// members' (TLS with node certificates; who makes them is the caller's business: Dial, Serve). It reads straight into
-// the memory that the object will lie in, and compares each chunk with its checksum before it counts. What has arrived
-// stays when a connection is cut, or when another node has to give the rest.
+// members' (TLS with node certificates; who makes them is the caller's business: Dial, Serve). It writes a block at a
+// time into the memory that the object will lie in, and compares each chunk with its checksum before it counts. What
+// has arrived stays when a connection is cut, or when another node has to give the rest.
 //
 // Trust: the other end is a node of the cluster and may be wrong all the same. What it sends is bounded before it is
 // read: lengths have to be what was asked for, and each chunk has a time. It decides nothing about the receiver's
