@@ -822,7 +822,7 @@ static void lying_devices(void)
 		IS(TENDRIL_PROTOCOL, call(GPUS));
 	}
 	right_text(GPUS, "[{\"index\":3}]");
-	IS(TENDRIL_INVALID, call(GPUS));
+	IS(TENDRIL_NO_DEVICE, call(GPUS));
 }
 
 /* A daemon that ends a connection before its first answer is asked a second time, and no third. */
