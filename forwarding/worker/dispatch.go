@@ -186,9 +186,11 @@ func (s *session) execute(h clwire.Header, payload []byte) error {
 	case row.lanes && s.bulk == nil:
 		return fmt.Errorf("%w: a client on this node has segments", errRecord)
 	case h.Type != clwire.TypeWriteInline && s.small.buffer != nil:
+		s.journal.Doing(uint32(clwire.TypeWriteInline)) // a driver that hangs in it hangs in the write
 		if err := s.sendGathered(); err != nil {
 			return err
 		}
+		s.journal.Doing(uint32(h.Type))
 		return row.handle(s, h, payload)
 	default:
 		return row.handle(s, h, payload)

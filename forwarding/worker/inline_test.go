@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"tendril/forwarding/cl"
 	"tendril/forwarding/clwire"
@@ -146,4 +147,27 @@ func TestInlineWritesAllocateNothing(t *testing.T) {
 		t.Errorf("%v, %d references", b.seg.mem[90:170], b.refs.Load())
 	}
 	s.queues[1].writes.letGo(&s.blocks)
+}
+
+// TestGatheredWriteIsWhatTheReaderIsAt: while the driver is given gathered writes the session says so, and does not
+// name the record that came behind them.
+func TestGatheredWriteIsWhatTheReaderIsAt(t *testing.T) {
+	r := newReaderRig(t)
+	send := func(m clwire.Message) error {
+		r.s.journal.Doing(uint32(m.Type()))
+		return r.s.execute(clwire.Header{Type: m.Type()}, m.Append(nil))
+	}
+	write := &clwire.WriteInline{Cmd: clwire.Cmd{Queue: r.ordered}, Buffer: r.buffer, Data: make([]byte, 4)}
+	if err := send(write); err != nil {
+		t.Fatal(err)
+	}
+	r.s.small.message.Queue = r.id() // there is none: the reader stays where it was
+	if err := send(&clwire.Flush{Queue: r.ordered}); err == nil {
+		t.Fatal("a write to no queue is no error")
+	}
+	r.s.journal.Tick(time.Now().Add(-time.Hour)) // it has been there for long
+	calls := r.s.journal.Look(func(uint64, uint64) bool { return false }).Calls
+	if want := "record " + clwire.TypeWriteInline.String(); len(calls) != 1 || calls[0].What != want {
+		t.Errorf("the reader is at %v, want %q", calls, want)
+	}
 }
