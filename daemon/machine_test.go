@@ -180,8 +180,7 @@ func TestStateDirectoryThatCannotBe(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openStateDir(filepath.Join(file, "state")); err == nil ||
-		!strings.Contains(err.Error(), "state directory") {
+	if _, err := openStateDir(filepath.Join(file, "state")); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("below a file: %v", err)
 	}
 	link := t.TempDir()
