@@ -249,13 +249,19 @@ func TestUnacknowledgedFramesGoBack(t *testing.T) {
 	}
 }
 
+// ackedStream gives a stream "s" with a writer, and a reader that acknowledges.
+func ackedStream(t *testing.T, s *Store) (writer, reader *Conn, in, out uint64) {
+	writer, reader = connect(t, s, "a"), connect(t, s, "a")
+	reader.Acknowledges()
+	in = openStream(t, writer, StreamSpec{Name: "s", Writes: true})
+	out = openStream(t, reader, StreamSpec{Name: "s", Reads: true})
+	return writer, reader, in, out
+}
+
 // A stream stays for frames that may come back, and goes with the last acknowledgement.
 func TestStreamStaysForUnacknowledgedFrames(t *testing.T) {
 	s := newStore(t, Options{})
-	writer, reader := connect(t, s, "a"), connect(t, s, "a")
-	reader.Acknowledges()
-	in := openStream(t, writer, StreamSpec{Name: "s", Writes: true})
-	out := openStream(t, reader, StreamSpec{Name: "s", Reads: true})
+	writer, reader, in, out := ackedStream(t, s)
 	id := pushNow(t, writer, in, 10)
 	wantPop(t, reader, out, id, 1)
 	must(t, writer.EndStream(in, false))
@@ -274,10 +280,7 @@ func TestStreamStaysForUnacknowledgedFrames(t *testing.T) {
 // A frame that is not acknowledged goes back also behind its reader's end.
 func TestUnpopBehindTheClose(t *testing.T) {
 	s := newStore(t, Options{})
-	writer, reader := connect(t, s, "a"), connect(t, s, "a")
-	reader.Acknowledges()
-	in := openStream(t, writer, StreamSpec{Name: "s", Writes: true})
-	out := openStream(t, reader, StreamSpec{Name: "s", Reads: true})
+	writer, reader, in, out := ackedStream(t, s)
 	first, second := pushNow(t, writer, in, 10), pushNow(t, writer, in, 10)
 	wantPop(t, reader, out, first, 1)
 	wantPop(t, reader, out, second, 2)
@@ -295,10 +298,8 @@ func TestUnpopBehindTheClose(t *testing.T) {
 // A pop that waits gets a frame that comes back.
 func TestWaitingPopGetsWhatComesBack(t *testing.T) {
 	s := newStore(t, Options{})
-	writer, reader, other := connect(t, s, "a"), connect(t, s, "a"), connect(t, s, "a")
-	reader.Acknowledges()
-	in := openStream(t, writer, StreamSpec{Name: "s", Writes: true})
-	out := openStream(t, reader, StreamSpec{Name: "s", Reads: true})
+	writer, reader, in, out := ackedStream(t, s)
+	other := connect(t, s, "a")
 	id := pushNow(t, writer, in, 10)
 	wantPop(t, reader, out, id, 1)
 	wake, woken := waited()

@@ -135,10 +135,7 @@ func TestEndedReaderTakesNoFrame(t *testing.T) {
 func TestUnpopIntoARemovedStream(t *testing.T) {
 	for _, acked := range []bool{false, true} {
 		s := newStore(t, Options{})
-		writer, reader := connect(t, s, "a"), connect(t, s, "a")
-		reader.Acknowledges()
-		in := openStream(t, writer, StreamSpec{Name: "s", Writes: true})
-		out := openStream(t, reader, StreamSpec{Name: "s", Reads: true})
+		writer, reader, in, out := ackedStream(t, s)
 		id := pushNow(t, writer, in, 10)
 		wantPop(t, reader, out, id, 1)
 		if acked {

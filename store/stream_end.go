@@ -190,8 +190,8 @@ func (st *stream) info() object.StreamInfo {
 }
 
 // A frame that was popped can still be lost: the reader may be interrupted, or die, before it has the reply. So a peer
-// that acknowledges says which frames it has, by AckFrame, or by releasing them. When its connection ends, the others
-// go back to where they were in their streams.
+// that acknowledges says which frames it has: by AckFrame, or by giving back all its references to the object. When its
+// connection ends, the others go back to where they were in their streams.
 
 // maxUnacked bounds how often one connection has one object unacknowledged, as frames of the same object.
 const maxUnacked = maxStreamWaits

@@ -38,17 +38,24 @@ func named(t testing.TB, a *pki.Authority, name, tenant string) *tls.Certificate
 	return &tls.Certificate{Certificate: [][]byte{issued.Certificate.Raw}, PrivateKey: key, Leaf: issued.Certificate}
 }
 
+// sessionOf reads the answer to a request for a session.
+func sessionOf(t testing.TB, f ipc.Frame, err error) uint64 {
+	t.Helper()
+	var opened wire.OpenSessionReply
+	if err == nil {
+		err = opened.Decode(f.Payload)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return opened.Session
+}
+
 // keep opens a session that is kept and returns what it takes to come back.
 func keep(t testing.TB, link *ipc.Remote, limit time.Duration) *wire.ResumeSessionRequest {
 	t.Helper()
 	f, err := ask(link, wire.OpenSession, &wire.OpenSessionRequest{Options: []byte("{}")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var opened wire.OpenSessionReply
-	if err := opened.Decode(f.Payload); err != nil {
-		t.Fatal(err)
-	}
+	session := sessionOf(t, f, err)
 	if f, err = ask(link, wire.KeepSession,
 		&wire.KeepSessionRequest{Millis: uint32(limit.Milliseconds())}); err != nil {
 		t.Fatal(err)
@@ -58,7 +65,7 @@ func keep(t testing.TB, link *ipc.Remote, limit time.Duration) *wire.ResumeSessi
 		time.Duration(kept.Millis)*time.Millisecond != min(limit, time.Minute) {
 		t.Fatalf("%d ms, %v", kept.Millis, err)
 	}
-	return &wire.ResumeSessionRequest{Session: opened.Session, Secret: kept.Secret}
+	return &wire.ResumeSessionRequest{Session: session, Secret: kept.Secret}
 }
 
 func (d *farDoor) waiting() int {

@@ -17,19 +17,13 @@ func TestEndSession(t *testing.T) {
 	d := open(t, func(*Options) {})
 	program, killer := d.dial(t).hello(), d.dial(t).hello()
 	f, err := program.ask(wire.OpenSession, &wire.OpenSessionRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var opened wire.OpenSessionReply
-	if err := opened.Decode(f.Payload); err != nil {
-		t.Fatal(err)
-	}
-	end := &wire.Number{N: opened.Session}
-	if _, err := killer.ask(wire.EndSession, &wire.Number{N: opened.Session + 1}); !errors.Is(err, object.ErrNotFound) {
+	session := sessionOf(t, f, err)
+	end := &wire.Number{N: session}
+	if _, err := killer.ask(wire.EndSession, &wire.Number{N: session + 1}); !errors.Is(err, object.ErrNotFound) {
 		t.Errorf("a session that never was: %v", err)
 	}
-	if _, err := killer.ask(wire.EndSession, end); err != nil || d.backend.isOpen(opened.Session) {
-		t.Errorf("%v, open %v", err, d.backend.isOpen(opened.Session))
+	if _, err := killer.ask(wire.EndSession, end); err != nil || d.backend.isOpen(session) {
+		t.Errorf("%v, open %v", err, d.backend.isOpen(session))
 	}
 	f, err = program.receive()
 	if err != nil || f.Type != wire.Error || f.Request != 0 {
@@ -89,21 +83,15 @@ func TestEndSessionOfWhoDoesNotRead(t *testing.T) {
 	d := open(t, func(*Options) {})
 	program, killer := d.dial(t).hello(), d.dial(t).hello()
 	f, err := program.ask(wire.OpenSession, &wire.OpenSessionRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var opened wire.OpenSessionReply
-	if err := opened.Decode(f.Payload); err != nil {
-		t.Fatal(err)
-	}
-	holder, _ := d.holderOf(opened.Session)
+	session := sessionOf(t, f, err)
+	holder, _ := d.holderOf(session)
 	holder.mu.Lock() // as one has it who sends
 	asked := make(chan error, 1)
 	go func() {
-		_, err := killer.ask(wire.EndSession, &wire.Number{N: opened.Session})
+		_, err := killer.ask(wire.EndSession, &wire.Number{N: session})
 		asked <- err
 	}()
-	until(t, "the session has ended", func() bool { return !d.backend.isOpen(opened.Session) })
+	until(t, "the session has ended", func() bool { return !d.backend.isOpen(session) })
 	holder.mu.Unlock()
 	if err := <-asked; err != nil {
 		t.Error(err)

@@ -28,15 +28,9 @@ func TestPlaceInALineGoesWithItsConnection(t *testing.T) {
 	<-gone
 	waits(nil)
 	f, err := q.ask(wire.OpenSession, &wire.OpenSessionRequest{})
-	var opened wire.OpenSessionReply
-	if err == nil {
-		err = opened.Decode(f.Payload)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	session := sessionOf(t, f, err)
 	q.Close()
-	until(t, "its session has ended", func() bool { return !d.backend.isOpen(opened.Session) })
+	until(t, "its session has ended", func() bool { return !d.backend.isOpen(session) })
 	if len(gone) > 0 {
 		t.Error("a connection that has its session has left a line")
 	}

@@ -73,13 +73,14 @@ func Open(open func(options []byte) (snapshot []byte, err error), o clwire.Sessi
 	}
 }
 
-// leave gives up the place in the line. A daemon that does not know how takes it for one more question.
+// leave gives up the place in the line. A daemon that does not know how takes it for one more question; what that
+// grants is not used, and ends with the connection.
 func leave(open func(options []byte) (snapshot []byte, err error), o clwire.SessionOptions) {
 	own := *o.Lease
 	own.Leave = true
 	o.Lease = &own
 	if options, err := json.Marshal(o); err == nil {
-		_, _ = open(options) // an error in any case
+		_, _ = open(options)
 	}
 }
 

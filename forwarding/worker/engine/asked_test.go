@@ -13,9 +13,14 @@ func (t slowTask) Drop()                 {}
 func (t slowTask) Finished() func(int32) { return nil }
 
 func newAsked(t *testing.T, outOfOrder bool, o Options) (*Engine, *handDriver) {
-	d := &handDriver{ended: map[Native]bool{}}
 	var log []string
-	e := New(d, heard{&log}, o)
+	return newHeard(t, &log, outOfOrder, o)
+}
+
+// newHeard is newAsked with a log of what is reported.
+func newHeard(t *testing.T, log *[]string, outOfOrder bool, o Options) (*Engine, *handDriver) {
+	d := &handDriver{ended: map[Native]bool{}}
+	e := New(d, heard{log}, o)
 	if err := e.AddQueue(1, 1, outOfOrder, 0, func() {}); err != nil {
 		t.Fatal(err)
 	}

@@ -72,12 +72,7 @@ func TestABriefFinishIsTheDriversOwn(t *testing.T) {
 // enqueued while the caller was in the driver is waited for.
 func TestBehindABriefFinishThereIsNothing(t *testing.T) {
 	var log []string
-	d := &handDriver{ended: map[Native]bool{}}
-	e := New(d, heard{&log}, Options{Submitters: true, Brief: true})
-	defer e.Close()
-	if err := e.AddQueue(1, 1, false, 0, func() {}); err != nil {
-		t.Fatal(err)
-	}
+	e, d := newHeard(t, &log, false, Options{Submitters: true, Brief: true})
 	s := &steps{t, e, d}
 	s.begin()
 	e.FinishBrief()
@@ -105,12 +100,8 @@ func TestBehindABriefFinishThereIsNothing(t *testing.T) {
 // TestABriefFinishTellsAFailure: as any other, once.
 func TestABriefFinishTellsAFailure(t *testing.T) {
 	var log []string
-	d := &handDriver{ended: map[Native]bool{}, fails: -5}
-	e := New(d, heard{&log}, Options{Submitters: true, Brief: true})
-	defer e.Close()
-	if err := e.AddQueue(1, 1, false, 0, func() {}); err != nil {
-		t.Fatal(err)
-	}
+	e, d := newHeard(t, &log, false, Options{Submitters: true, Brief: true})
+	d.fails = -5
 	s := &steps{t, e, d}
 	s.begin()
 	e.FinishBrief()
