@@ -183,9 +183,11 @@ class Filling(np.ndarray):  # type: ignore[type-arg]
         """
         if self.draft is None:
             raise Invalid("this array is not the one that empty() returned")
-        sealed = self.draft.seal()
-        self.close()
-        return sealed
+        try:
+            return self.draft.seal()
+        finally:
+            if not self.draft.open:
+                self.close()
 
     def close(self) -> None:
         """Makes this array and its base read-only, after the object was sealed or pushed into a stream."""

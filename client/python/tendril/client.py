@@ -219,7 +219,8 @@ class Client:
 
     def create(self, size: int, name: str = "", *, lifetime: Optional[str] = None, ttl: Optional[float] = None,
                labels: Optional[Mapping[str, str]] = None, strict: bool = False, shared: bool = False,
-               meta: Optional[Dict[str, Any]] = None, checksum: bool = False, device: str = "host") -> Draft:
+               meta: Optional[Dict[str, Any]] = None, checksum: bool = False, device: str = "host",
+               replace: bool = False) -> Draft:
         """Makes an object of size bytes to fill in place. Seal or abort the draft.
 
         name: bound by the seal. lifetime: "ephemeral" (gone with its last reference; the default), "ttl" (gone after
@@ -234,10 +235,18 @@ class Client:
         OpenCL device (kind "opencl"): fill it with fill_from(), or make it with put() or copy(). strict, shared,
         checksum and "persisted" are Unsupported there, as is a node without such memory, and NoDevice says that the
         driver failed.
+        replace: the seal takes the name from the object that has it, at once for all, as put's. Not with shared.
 
         Raises Full or Quota if there is no room. Before that it waits some seconds at most for memory that is being
         freed. Raises Limit, without waiting, if the tenant may have no more objects or segments.
         """
+        if replace:
+            if not name or shared:
+                raise Invalid("replace without a name, or with shared: others fill the object by its name")
+            draft = self.create(size, lifetime=_before_name(lifetime), ttl=ttl, labels=labels, strict=strict, meta=meta,
+                                checksum=checksum, device=device)
+            draft._finish = partial(self._take_name, name)
+            return draft
         if device != "host":
             if strict or shared or checksum:
                 raise Unsupported("strict, shared or checksum for an object in the memory of a device")
@@ -376,26 +385,34 @@ class Client:
 
     def empty(self, shape: "int | Sequence[int]", dtype: Any = "f8", name: str = "", *, order: str = "C",
               lifetime: Optional[str] = None, ttl: Optional[float] = None, labels: Optional[Mapping[str, str]] = None,
-              strict: bool = False) -> "Filling":
+              strict: bool = False, replace: bool = False) -> "Filling":
         """An array in the store's memory to fill in place. Its contents are undefined. Call its seal() or abort().
 
         order: "C" or "F". Other arguments and errors as create's.
         """
         from . import arrays
         dims, kind, size, meta = arrays.measure(shape, dtype, order)
-        draft = self.create(size, name, lifetime=lifetime, ttl=ttl, labels=labels, strict=strict, meta=meta)
+        draft = self.create(size, name, lifetime=lifetime, ttl=ttl, labels=labels, strict=strict, meta=meta,
+                            replace=replace)
         return arrays.fillable(draft.data, dims, kind, order, draft)
 
     def empty_cuda(self, shape: "int | Sequence[int]", dtype: Any = "<f4", name: str = "", *, device: str = "cuda:0",
                    order: str = "C", lifetime: Optional[str] = None, ttl: Optional[float] = None,
-                   labels: Optional[Mapping[str, str]] = None) -> CudaDraft:
+                   labels: Optional[Mapping[str, str]] = None, replace: bool = False) -> CudaDraft:
         """An array in the memory of a GPU, with undefined contents: fill the draft's cuda(), then seal or abort it.
 
         dtype: a NumPy dtype, or its text. device: as create's. Other arguments and errors as empty's and create's.
         """
         from . import layouts
         how = layouts.new_layout(shape, dtype, order)
-        return self._create_device(how.nbytes, self.find_gpu(device), name, lifetime, ttl, labels, how.meta())
+        uuid = self.find_gpu(device)
+        if not replace:
+            return self._create_device(how.nbytes, uuid, name, lifetime, ttl, labels, how.meta())
+        if not name:
+            raise Invalid("replace without a name")
+        draft = self._create_device(how.nbytes, uuid, "", _before_name(lifetime), ttl, labels, how.meta())
+        draft._finish = partial(self._take_name, name)
+        return draft
 
     def put(self, data: Any, name: str = "", *, lifetime: Optional[str] = None, ttl: Optional[float] = None,
             labels: Optional[Mapping[str, str]] = None, meta: Optional[Dict[str, Any]] = None, strict: bool = False,
@@ -464,7 +481,10 @@ class Client:
 
     def _replacing(self, name: str, lifetime: Optional[str], make: "Callable[[Optional[str]], Object]") -> Object:
         """An object without a name, which then takes the name. lifetime: of the object; make gets one without names."""
-        made = make(None if lifetime == "named" else lifetime)
+        return self._take_name(name, make(_before_name(lifetime)))
+
+    def _take_name(self, name: str, made: Object) -> Object:
+        """Gives a new object a name that another may have, or releases it."""
         try:
             self.bind(made, name, True)
         except BaseException:
@@ -597,6 +617,7 @@ class Client:
     def reader(self, name: str, *, keep: bool = False, new: bool = False, existing: bool = False) -> "Reader":
         """Opens a stream to pop from, and creates it if it does not exist. Each frame goes to one reader.
 
+        Close the reader, or use a with block: a stream that has ended keeps its name while anybody has it open.
         keep, new, existing as writer's.
         """
         from . import streams
@@ -1021,6 +1042,11 @@ def _lifetime(lifetime: Optional[str], name: str, ttl: Optional[float]) -> int:
     if chosen not in _CLASSES:
         raise Invalid("unknown lifetime %r: use one of %s" % (chosen, ", ".join(_CLASSES)))
     return _CLASSES[chosen]
+
+
+def _before_name(lifetime: Optional[str]) -> Optional[str]:
+    """The life-time of an object that gets its name after its seal: only one with a name can be "named"."""
+    return None if lifetime == "named" else lifetime
 
 
 def _raw_meta(meta: Optional[Dict[str, Any]]) -> bytes:

@@ -383,6 +383,8 @@ class Draft(Unsealed):
     # A small object shares pages with others that are still being filled, so these pages cannot be made read-only. If
     # the program asks for its data, it gets memory of this process alone, which the seal copies into the store.
 
+    _finish: "Optional[Callable[[Any], Any]]" = None  # what the seal does with the object before it returns it
+
     def __init__(self, connection: Connection, hold: Hold, ref: wire.Ref, part: Any, meta: Optional[Dict[str, Any]],
                  whole: bool = False, strict: bool = False) -> None:
         super().__init__(connection, hold, ref, part, meta)
@@ -464,7 +466,8 @@ class Draft(Unsealed):
             raise
         self._hold.ends_with = wire.RELEASE
         self._part = self._scratch = None
-        return Object(self._hold, part, self.meta, self._connection.path)
+        made = Object(self._hold, part, self.meta, self._connection.path)
+        return made if self._finish is None else self._finish(made)  # type: ignore[no-any-return]
 
     def _seal_strictly(self, ask: Callable[[], None]) -> Any:
         if not self._whole:
@@ -587,7 +590,8 @@ class CudaDraft(Draft):
         self._connection.call(wire.SEAL, self._hold.object_id + b"\0", wire.nothing)
         self._hold.ends_with = wire.RELEASE
         lease, self._part, self._gpu = self._part, None, None
-        return CudaObject(self._client, self._hold, lease, gpu, self.meta, self._connection.path)
+        made = CudaObject(self._client, self._hold, lease, gpu, self.meta, self._connection.path)
+        return made if self._finish is None else self._finish(made)  # type: ignore[no-any-return]
 
     def seal_filled(self, timeout: Optional[float] = None, despite: bool = False) -> Object:
         """Raises Unsupported: one process fills an object in the memory of a GPU."""

@@ -73,6 +73,44 @@ class LikeADict(WithDaemon):
         left = [o for o in self.store.list() if o.name == "" and o.lifetime != "ttl"]
         self.assertEqual([o.id for o in left], [str(kept.id)])  # nothing is left of what was refused
 
+    def test_replace_of_what_is_filled_in_place(self):
+        for size in (3, 1 << 20):
+            kept = self.store.put(b"first", "r", replace=True)
+            for how in ({}, {"lifetime": "named"}, {"ttl": 60}, {"strict": True}, {"lifetime": "persisted"}):
+                draft = self.store.create(size, "r", replace=True, **how)
+                draft.data[:3] = b"abc"
+                self.assertNotEqual(self.store["r"].id, draft.id)  # the seal takes the name, not the beginning
+                made = draft.seal()
+                self.assertEqual((self.store["r"].id, made.name), (made.id, "r"))
+                made.release()
+                found = self.store.stat("r")
+                self.assertEqual((found.id, found.lifetime), (
+                    str(draft.id), how.get("lifetime") or ("ttl" if "ttl" in how else "named")))
+            self.assertEqual(kept.bytes(), b"first")
+            kept.release()
+        with self.store.create(1, "r", replace=True):
+            self.store.put(b"between", "r", replace=True).release()
+        self.assertEqual(self.store["r"].size, 1)
+        for wrong in ({"name": ""}, {"name": "r", "shared": True}, {"name": "id:r"}):
+            with self.assertRaises(tendril.Invalid):
+                with self.store.create(1, replace=True, **wrong):
+                    pass
+        left = [o for o in self.store.list(all=True) if o.name in ("", "id:r")]
+        self.assertEqual([o for o in left if o.lifetime not in ("ttl", "persisted")], [])
+
+    @unittest.skipIf(np is None, "NumPy is not installed")
+    def test_replace_of_an_array(self):
+        for n in (1, 2):
+            with self.store.empty(n, "f4", "array", replace=True) as a:
+                a[:] = n
+        self.assertEqual(self.store["array"].load().tolist(), [2, 2])
+        a = self.store.empty(3, "f4", "no\nname", replace=True)
+        with self.assertRaises(tendril.Invalid):
+            a.seal()
+        self.assertFalse(a.flags.writeable)  # sealed, and released since nobody would find it
+        with self.assertRaises(tendril.Sealed):
+            a.seal()
+
     @unittest.skipIf(np is None, "NumPy is not installed")
     def test_empty_seals_at_the_end_of_a_block(self):
         with self.store.empty((2, 3), "f4", "filled") as a:

@@ -65,13 +65,15 @@ class Page(WithDaemon):
         program, prints = [], []
         if lacks(next(cells())[0]):
             self.skipTest("the first cell, which the others need, is not run without numpy")
-        for source, printed in cells():
+        whole = list(cells())
+        for source, printed in whole:
             missing = lacks(source)
             if missing:
                 sys.stderr.write("docs/notebook.ipynb: a cell is not run without %s\n" % ", ".join(missing))
                 continue
-            program.append(source + '\nprint("-- end of cell", flush=True)')
-            prints.append(printed)
+            for _ in range(1 if source == whole[-1][0] else 2):  # the last deletes: others may be run again
+                program.append(source + '\nprint("-- end of cell", flush=True)')
+                prints.append(printed)
         with tendril.connect(self.daemon.socket) as mine:
             mine["mine"] = b"x"
             with tempfile.TemporaryDirectory() as folder:
@@ -87,7 +89,8 @@ class Page(WithDaemon):
                 sys.stderr.write("docs/PYTHON.md, %s: not run without %s\n" % (title, ", ".join(missing)))
                 continue
             with self.subTest(title), tempfile.TemporaryDirectory() as folder:
-                self.assertEqual(self.run_program(folder, program), prints)
+                for time in "the first time", "the second time":  # what the first has left is in nobody's way
+                    self.assertEqual(self.run_program(folder, program), prints, time)
                 ran += 1
         self.assertGreater(ran, 5)
 
