@@ -118,24 +118,45 @@ func (d *Daemon) closeInspect() error {
 
 // bearer says who shows a secret over TCP: a page's key, or a token of role metrics. A token that this node does not
 // know yet is refused: strangers' guesses are not carried to the leader.
-func (d *Daemon) bearer(text string) (v inspect.Viewer, ok bool) {
+func (d *Daemon) bearer(text string) (v inspect.Viewer, err error) {
 	hash := inspect.HashSecret(text)
 	if _, ok := d.pages.find(hash); ok {
-		return inspect.Viewer{Secret: hash}, true
+		return inspect.Viewer{Secret: hash}, nil
 	}
 	secret, err := pki.ParseToken(text)
-	if err != nil {
-		return v, false
+	switch {
+	case err != nil && strings.HasPrefix(strings.ToLower(text), "tdl_"): // it says how the token was mistyped
+		return v, err
+	case err != nil:
+		return v, errUnknownKey
 	}
 	d.meta.raft.View(func(s *fsm.State) {
 		id := fsm.UUID(secret.ID())
 		check := checkToken(s, id, secret.SecretHash(), max(s.Now(), time.Now().UnixNano()))
-		if t, there := s.Token(id); there && check.Code == 0 && t.Role == fsm.RoleMetrics {
-			v, ok = inspect.Viewer{Scraper: true, Tenant: t.Tenant}, true
+		switch t, there := s.Token(id); {
+		case check.Code != 0:
+			err = check.Err()
+		case !there || t.Role != fsm.RoleMetrics:
+			err = fmt.Errorf("a token of role %v is for %s on another machine, and opens nothing over HTTP", pki.Role(t.Role),
+				usedBy(t.Role))
+		default:
+			v = inspect.Viewer{Scraper: true, Tenant: t.Tenant}
 		}
 	})
-	return v, ok
+	return v, err
 }
+
+// usedBy names the command that a token other than of role metrics is for.
+func usedBy(role fsm.Role) string {
+	if role == fsm.RoleNode {
+		return "tendril cluster join"
+	}
+	return "tendril login"
+}
+
+// errUnknownKey is for a secret that is no token and no page's key, or none any more.
+var errUnknownKey = errors.New("this node does not know the token: was it copied whole? The key of a page ends after " +
+	"a day, or with the daemon")
 
 // administers reports whether a local user may see and do everything: root, and whose daemon it is.
 func (d *Daemon) administers(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
@@ -334,8 +355,12 @@ func (l *look) Objects(v inspect.Viewer, p inspect.Page) (part inspect.Part[obje
 		}
 	}
 	bytes, looks := 0, pageLook
+	shown := func(name string) bool { return (all || name == tenant) && (p.Tenant == "" || name == p.Tenant) }
+	if p.Prefix == "" && p.State == "" {
+		part.Total = l.store.CountObjects(shown)
+	}
 	for _, name := range l.store.Tenants() {
-		if !all && name != tenant || name < first || p.Tenant != "" && name != p.Tenant {
+		if !shown(name) || name < first {
 			continue
 		}
 		if name != first {

@@ -210,16 +210,23 @@ func TestObjectsAreSieved(t *testing.T) {
 		}
 	}
 	all, red := pageKeyOf(t, d, pageKey{all: true}), pageKeyOf(t, d, pageKey{tenant: "red"})
-	for _, x := range []struct{ secret, query, want string }{
-		{all, "", "blue-open blue-sealed red-open red-sealed"},
-		{all, "?state=sealed", "blue-sealed red-sealed"},
-		{all, "?tenant=red", "red-open red-sealed"},
-		{all, "?tenant=red&state=open&prefix=red", "red-open"},
-		{red, "", "red-open red-sealed"},
-		{red, "?tenant=blue", ""},
+	for _, x := range []struct {
+		secret, query, want string
+		total               int
+	}{
+		{all, "", "blue-open blue-sealed red-open red-sealed", 4},
+		{all, "?limit=1", "blue-open", 4},
+		{all, "?state=sealed", "blue-sealed red-sealed", 0},
+		{all, "?tenant=red", "red-open red-sealed", 2},
+		{all, "?tenant=red&state=open&prefix=red", "red-open", 0},
+		{red, "", "red-open red-sealed", 2},
+		{red, "?tenant=blue", "", 0},
 	} {
 		_, body, _ := asked(t, d, "/v1/objects"+x.query, x.secret)
-		var list struct{ Items []object.Info }
+		var list struct {
+			Items []object.Info
+			Total int
+		}
 		if err := json.Unmarshal([]byte(body), &list); err != nil {
 			t.Fatal(err)
 		}
@@ -227,8 +234,8 @@ func TestObjectsAreSieved(t *testing.T) {
 		for _, o := range list.Items {
 			names = append(names, o.Name)
 		}
-		if got := strings.Join(names, " "); got != x.want {
-			t.Errorf("%q: %q, want %q", x.query, got, x.want)
+		if got := strings.Join(names, " "); got != x.want || list.Total != x.total {
+			t.Errorf("%q: %q of %d, want %q of %d", x.query, got, list.Total, x.want, x.total)
 		}
 	}
 }

@@ -30,6 +30,20 @@ func (x *tab) quiet(secret string) {
 	}
 }
 
+// whole checks that in a window as wide as wide pixels no column of these tables is cut.
+func (x *tab) whole(wide int, tables ...string) {
+	x.t.Helper()
+	if err := x.Widen(wide); err != nil {
+		x.t.Fatal(err)
+	}
+	for _, id := range tables {
+		cut := x.eval(fmt.Sprintf("(e => e.scrollWidth - e.clientWidth)(document.getElementById(%q).closest('.scroll'))", id))
+		if cut != 0.0 {
+			x.t.Errorf("in a window of %d pixels %v of %s are cut", wide, cut, id)
+		}
+	}
+}
+
 // furnished is a node with something of everything that a page shows.
 func furnished(t *testing.T) (d *Daemon, conn *client.Conn, put func(name, meta string, data []byte) *client.Object) {
 	t.Helper()
@@ -150,6 +164,7 @@ func TestPageInABrowser(t *testing.T) {
 	d.sessions.remove(1)
 	page.until("!document.getElementById('sessions').textContent.includes('solver')")
 	page.quiet(everything)
+	page.whole(1200, "objects", "sessions", "workers", "leases", "streams", "names", "nodes", "devices", "links", "members")
 	for _, scheme := range []string{"light", "dark"} {
 		page.screenshot("page-"+scheme, 1280, scheme)
 		page.screenshot("page-narrow-"+scheme, 390, scheme)
@@ -177,7 +192,41 @@ func TestPageInABrowser(t *testing.T) {
 	keys.until("document.getElementById('preview').hidden && document.activeElement.textContent === 'cube'")
 
 	refused := b.open(d, "wrong", "")
-	refused.has("this needs a token")
+	refused.has("this node does not know the token")
+	refused.has("run: tendril ui")
+}
+
+// The page says which objects it shows, and how many there are.
+func TestPageSaysHowMany(t *testing.T) {
+	b := openBrowser(t)
+	c := aConfig(t)
+	c.HTTP = "127.0.0.1:0"
+	d, stop := serve(t, c)
+	defer stop()
+	conn := dial(t, c)
+	defer conn.Close()
+	for i := range 120 {
+		o, err := conn.Put(context.Background(), nil, client.CreateOptions{Name: fmt.Sprintf("%03d", i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Release()
+	}
+	page := b.open(d, pageKeyOf(t, d, pageKey{tenant: conn.Daemon().Tenant}), "")
+	counts := func(want string) {
+		t.Helper()
+		page.until(fmt.Sprintf("document.getElementById('c-objects').textContent === %q", want))
+	}
+	counts("1–100 of 120")
+	page.eval("document.activeElement.blur()")
+	page.key("n", "KeyN", "n")
+	counts("101–120 of 120")
+	page.key("p", "KeyP", "p")
+	counts("1–100 of 120")
+	page.eval("document.getElementById('ostate').value = 'sealed', document.getElementById('filter').requestSubmit()")
+	counts("1–100 and more")
+	page.eval("document.getElementById('prefix').value = '11', document.getElementById('filter').requestSubmit()")
+	counts("10")
 }
 
 // A node of a cluster draws the others, its links to them, and one that does not answer.
@@ -196,6 +245,7 @@ func TestPageOfACluster(t *testing.T) {
 	page.until("/MiB\\/s|KiB\\/s|GiB\\/s/.test(document.getElementById('cluster').textContent)")
 	page.has("far")
 	page.screenshot("cluster", 1280, "light")
+	page.whole(1200, "nodes", "devices", "links", "members")
 	page.quiet(secret)
 }
 

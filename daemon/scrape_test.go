@@ -106,9 +106,17 @@ func TestScrapeToken(t *testing.T) {
 	if err := admin.Of(root).RevokeToken(context.Background(), secret.ID(), false); err != nil {
 		t.Fatal(err)
 	}
-	for what, text := range map[string]string{"revoked": all, "of a user": user, "none": ""} {
-		if status, body, _ := asked(t, d, "/metrics", text); status != 401 {
-			t.Errorf("a token that is %s: %d %s", what, status, body)
+	unknown, err := d.meta.authority.NewToken()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct{ what, text, says string }{
+		{"revoked", all, `"the token was revoked at `}, {"of a user", user, "a token of role user is for tendril login"},
+		{"none", "", "no token"}, {"mistyped", user[:len(user)-1], "instead of 60: was it copied completely?"}, {"no token of any cluster's", "abc", "this node does not know the token"},
+		{"not in the metadata", unknown.Text(), "was it made by this cluster, and copied whole?"},
+	} {
+		if status, body, _ := asked(t, d, "/metrics", x.text); status != 401 || !strings.Contains(body, x.says) {
+			t.Errorf("a token that is %s: %d %s", x.what, status, body)
 		}
 	}
 }

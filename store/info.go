@@ -396,6 +396,18 @@ func (s *Store) Tenants() []string {
 	return names
 }
 
+// CountObjects gives how many objects there are of the tenants that of chooses, unsealed ones too.
+func (s *Store) CountObjects(of func(tenant string) bool) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, t := range s.tenants {
+		if of(name) {
+			n += t.entries.Len()
+		}
+	}
+	return n
+}
+
 // CapacityBytes gives the bound of all memory.
 func (s *Store) CapacityBytes() uint64 { return s.opts.CapacityBytes }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strconv"
@@ -161,6 +162,7 @@ type health struct {
 type list[T any] struct {
 	Items []T    `json:"items"`
 	Next  string `json:"next,omitempty"` // pass it as after to go on; absent at the end
+	Total int    `json:"total,omitempty"`
 
 	Silent []string `json:"silent,omitempty"` // nodes that did not answer: what they know is missing
 }
@@ -227,7 +229,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, d *door) {
 	if v := visitorOf(ctx.Conn()); v != nil {
 		v.answers()
 	}
-	viewer, ok := s.viewer(ctx, d)
+	viewer, denied := s.viewer(ctx, d)
 	r, id, number := find(string(ctx.Path()))
 	if s.opts.Turn != nil && (r == nil || !r.reads) {
 		defer s.opts.Turn(viewer)()
@@ -245,17 +247,16 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, d *door) {
 		refuse(ctx, fasthttp.StatusNotFound, "there is nothing at this path", "GET / lists what there is")
 		return
 	}
-	if !ok && r.scrape && s.opts.OpenMetrics && !d.local {
-		viewer, ok = Viewer{Scraper: true}, true
+	if denied != nil && r.scrape && s.opts.OpenMetrics && !d.local {
+		viewer, denied = Viewer{Scraper: true}, nil
 	}
-	if ok && viewer.Scraper && !r.open && !r.scrape {
-		refuse(ctx, fasthttp.StatusForbidden, "this token is for /metrics and nothing else", "run: tendril ui")
+	if denied == nil && viewer.Scraper && !r.open && !r.scrape {
+		refuse(ctx, fasthttp.StatusForbidden, "this token is for /metrics and nothing else", letIn(r, d))
 		return
 	}
-	if !ok && !r.open {
+	if denied != nil && !r.open {
 		ctx.Response.Header.Set(fasthttp.HeaderWWWAuthenticate, "Bearer")
-		refuse(ctx, fasthttp.StatusUnauthorized, "this needs a token, or a user who may inspect the daemon",
-			"run: tendril ui; or send Authorization: Bearer TOKEN")
+		refuse(ctx, fasthttp.StatusUnauthorized, why(denied), letIn(r, d))
 		return
 	}
 	page, err := readPage(ctx.QueryArgs(), r)
@@ -324,20 +325,48 @@ func crossSite(ctx *fasthttp.RequestCtx) bool {
 	return origin != "" && !strings.EqualFold(origin, "http://"+string(ctx.Host()))
 }
 
-// viewer says who asks; ok is false for nobody that may look.
-func (s *Server) viewer(ctx *fasthttp.RequestCtx, d *door) (Viewer, bool) {
+// viewer says who asks, or why that is nobody who may look.
+func (s *Server) viewer(ctx *fasthttp.RequestCtx, d *door) (Viewer, error) {
 	if d.local {
 		v := visitorOf(ctx.Conn())
-		if v == nil || !v.known || !s.opts.AllowUID(v.uid) {
-			return Viewer{}, false
+		switch {
+		case v == nil || !v.known:
+			return Viewer{}, errors.New("the kernel does not say which user asks")
+		case !s.opts.AllowUID(v.uid):
+			return Viewer{}, fmt.Errorf("user %d may not inspect this daemon", v.uid)
 		}
-		return Viewer{Local: true, UID: v.uid, GID: v.gid}, true
+		return Viewer{Local: true, UID: v.uid, GID: v.gid}, nil
 	}
-	scheme, secret, _ := strings.Cut(string(ctx.Request.Header.Peek(fasthttp.HeaderAuthorization)), " ")
-	if !strings.EqualFold(scheme, "Bearer") || secret == "" {
-		return Viewer{}, false
+	header := string(ctx.Request.Header.Peek(fasthttp.HeaderAuthorization))
+	scheme, secret, _ := strings.Cut(header, " ")
+	switch secret = strings.TrimSpace(secret); {
+	case header == "":
+		return Viewer{}, errors.New("the request has no token")
+	case !strings.EqualFold(scheme, "Bearer") || secret == "":
+		return Viewer{}, errors.New("the Authorization header has no Bearer token")
 	}
-	return s.opts.Bearer(strings.TrimSpace(secret))
+	return s.opts.Bearer(secret)
+}
+
+// why is what a refusal says behind the kind of error that it is.
+func why(denied error) string {
+	text := denied.Error()
+	for _, kind := range []error{object.ErrPermission, object.ErrInvalid} {
+		text = strings.TrimPrefix(text, kind.Error()+": ")
+	}
+	return text
+}
+
+// letIn says to who was refused at a path what would let them in.
+func letIn(r *route, d *door) string {
+	switch {
+	case d.local:
+		return "ask as root, or as the user whose daemon this is"
+	case r.scrape:
+		return "make a token with: tendril token create --role metrics; send it as Authorization: Bearer TOKEN"
+	}
+	return "run: tendril ui; the address that it prints has the key of a page behind token=, which is good for a day; " +
+		"scripts send it as Authorization: Bearer KEY"
 }
 
 var errArguments = errors.New("a query argument is unknown, given twice or out of range")

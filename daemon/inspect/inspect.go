@@ -53,9 +53,9 @@ type Options struct {
 
 	// AllowUID says which users may ask over the unix socket; nil = the daemon's own and root.
 	AllowUID func(uid uint32) bool
-	// Bearer says who shows this secret, and whether it may look; needed for TCP. It must take as long for each wrong
-	// one, as far as that tells of right ones.
-	Bearer func(secret string) (Viewer, bool)
+	// Bearer says who shows this secret, or why it is good for nothing, in words for whoever showed it; needed for TCP.
+	// It must take as long for each wrong one, as far as that tells of right ones.
+	Bearer func(secret string) (Viewer, error)
 	// OpenMetrics says that /metrics over TCP needs no secret. Only for a listener on loopback.
 	OpenMetrics bool
 

@@ -145,12 +145,44 @@ func (f *fake) Metrics(Viewer) ([]Metric, error) {
 }
 
 // only lets the holder of one secret look, and "scraper" at metrics.
-func only(hash [32]byte) func(string) (Viewer, bool) {
-	return func(text string) (Viewer, bool) {
-		if text == "scraper" {
-			return Viewer{Scraper: true}, true
+func only(hash [32]byte) func(string) (Viewer, error) {
+	return func(text string) (Viewer, error) {
+		switch {
+		case text == "scraper":
+			return Viewer{Scraper: true}, nil
+		case HashSecret(text) != hash:
+			return Viewer{}, fmt.Errorf("%w: the token is another's", object.ErrPermission)
 		}
-		return Viewer{Secret: hash}, HashSecret(text) == hash
+		return Viewer{Secret: hash}, nil
+	}
+}
+
+// Who is refused hears what was wrong with what was shown, and what opens this path.
+func TestRefusalsSayWhy(t *testing.T) {
+	s, address, _ := start(t, func(o *Options) { o.AllowUID = func(uint32) bool { return false } })
+	for _, x := range []struct{ network, to, path, header, detail, next string }{
+		{"tcp", address, "/v1/status", "", "the request has no token", "tendril ui"},
+		{"tcp", address, "/metrics", "", "the request has no token", "tendril token create --role metrics"},
+		{"tcp", address, "/v1/status", "Authorization: Basic eA==", "has no Bearer token", "tendril ui"},
+		{"tcp", address, "/v1/status", "Authorization: Bearer ", "has no Bearer token", "tendril ui"},
+		{"tcp", address, "/v1/status", "Authorization: Bearer x", "the token is another's", "tendril ui"},
+		{"tcp", address, "/metrics", "Authorization: Bearer x", "the token is another's", "--role metrics"},
+		{"tcp", address, "/v1/status", "Authorization: Bearer scraper", "for /metrics and nothing else", "tendril ui"},
+		{"unix", s.opts.Unix, "/v1/status", "", fmt.Sprintf("user %d may not", os.Getuid()), "ask as root"},
+	} {
+		headers := []string{}
+		if x.header != "" {
+			headers = append(headers, x.header)
+		}
+		r := raw(t, x.network, x.to, get(x.path, address, headers...))
+		if r == nil {
+			t.Fatalf("%+v: no answer", x)
+		}
+		var f failure
+		if err := json.NewDecoder(r.Body).Decode(&f); err != nil || !strings.Contains(f.Detail, x.detail) ||
+			!strings.Contains(f.Next, x.next) || strings.HasPrefix(f.Detail, object.ErrPermission.Error()) {
+			t.Errorf("%s %s, %q: %d, %q, %q; %v", x.network, x.path, x.header, r.StatusCode, f.Detail, f.Next, err)
+		}
 	}
 }
 

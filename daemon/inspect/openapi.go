@@ -37,6 +37,8 @@ func operation(r route) dict {
 		schema = dict{"type": "object", "required": []string{"items"}, "properties": dict{
 			"items": dict{"type": "array", "items": schemaOf(reflect.TypeOf(r.of))},
 			"next":  dict{"type": "string"},
+			"total": dict{"type": "integer",
+				"description": "How many there are on all pages: of objects, where neither prefix nor state chooses them."},
 			"silent": dict{"type": "array", "items": dict{"type": "string"},
 				"description": "Nodes that did not answer."},
 		}}

@@ -59,6 +59,7 @@ const ChunkBytes = 1 << 20
 type Part[T any] struct {
 	Items  []T
 	Next   string
+	Total  int      // of objects, on all pages, where nothing but the tenant chooses them; else 0: nobody counts
 	Silent []string // nodes that were asked and did not answer, by name
 }
 

@@ -264,16 +264,20 @@ func (x *Page) Scheme(scheme string) error {
 		{"name": "prefers-color-scheme", "value": scheme}}}, nil)
 }
 
-// Screenshot gives a picture (PNG) of the whole page in a window as wide as wide pixels.
-func (x *Page) Screenshot(wide int) ([]byte, error) {
+// Widen makes the window as wide as wide pixels, and scrolls to the page's beginning.
+func (x *Page) Widen(wide int) error {
 	err := x.Do("Emulation.setDeviceMetricsOverride", map[string]any{"width": wide, "height": 900,
 		"deviceScaleFactor": 1, "mobile": false}, nil)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		_, err = x.Eval("scrollTo({top: 0, behavior: 'instant'}), " +
+			"new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 	}
-	_, err = x.Eval("scrollTo({top: 0, behavior: 'instant'}), " +
-		"new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
-	if err != nil {
+	return err
+}
+
+// Screenshot gives a picture (PNG) of the whole page in a window as wide as wide pixels.
+func (x *Page) Screenshot(wide int) ([]byte, error) {
+	if err := x.Widen(wide); err != nil {
 		return nil, err
 	}
 	var shot struct{ Data string }

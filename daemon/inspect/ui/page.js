@@ -23,8 +23,8 @@ const nodeName = id => nodes.find(n => n.id === id)?.name || short(id);
 const tenantName = tenant => tenant.startsWith("node:") ? "node " + nodeName(tenant.slice(5)) : tenant;
 const deviceName = id => devices.find(d => d.uuid === id)?.name || short(id);
 
-// Objects: a page at a time; places has the beginnings of the pages before this one.
-let places = [""], page = { items: [] }, sorted = asked.get("sort") || "";
+// Objects: a page at a time; places has the beginnings of the pages before this one, starts how many are before each.
+let places = [""], starts = [0], page = { items: [] }, sorted = asked.get("sort") || "";
 $("prefix").value = asked.get("prefix") || ""; $("ostate").value = asked.get("state") || ""; $("tenant").value = asked.get("tenant") || "";
 const objectsPath = () => {
   const q = new URLSearchParams({ limit: 100 });
@@ -53,14 +53,20 @@ const opens = (cell, o) => {
   b.addEventListener("click", () => preview(o.id));
   cell.replaceChildren(b);
 };
+// howMany says which objects these are, and of how many: a filter's are not counted.
+const howMany = (before, here) => {
+  if (!page.next && !before) return count(here);
+  const these = here ? count(before + 1) + "–" + count(before + here) : "none here";
+  return these + (page.total ? " of " + count(page.total) : page.next ? " and more" : "");
+};
 const objects = () => {
   put($("objects"), table(columns.objects, inOrder(page.items), { head: sortable, first: opens, none: "No such objects." }));
-  $("c-objects").textContent = page.items.length + (page.next || places.length > 1 ? ", page " + places.length : "");
+  $("c-objects").textContent = howMany(starts.at(-1), page.items.length);
   $("on").disabled = !page.next; $("back").disabled = places.length < 2;
 };
 const turn = on => {
-  if (on && page.next) places.push(page.next);
-  else if (!on && places.length > 1) places.pop();
+  if (on && page.next) { places.push(page.next); starts.push(starts.at(-1) + page.items.length); }
+  else if (!on && places.length > 1) { places.pop(); starts.pop(); }
   else return;
   refresh();
 };
@@ -251,7 +257,7 @@ $("pause").addEventListener("click", () => {
   $("pause").setAttribute("aria-pressed", paused);
   if (paused) { clearTimeout(timer); say("Paused", false); } else { showEvents(); refresh(); }
 });
-$("filter").addEventListener("submit", e => { e.preventDefault(); places = [""]; refresh(); });
+$("filter").addEventListener("submit", e => { e.preventDefault(); places = [""]; starts = [0]; refresh(); });
 $("on").addEventListener("click", () => turn(true));
 $("back").addEventListener("click", () => turn(false));
 $("p-close").addEventListener("click", close);
