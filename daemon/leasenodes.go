@@ -407,11 +407,10 @@ func (d *Daemon) collect(ctx context.Context, m *membership, rec fsm.Lease, toke
 		reasons = append(reasons, "no answer from node "+strings.Join(silent, ", node "))
 	}
 	if matching < max(1, rec.Count) && !unheard {
-		return nil, fmt.Errorf("%w: devices to lease: %d wanted, and %d of all nodes that answer match; see: tendril devices --nodes",
-			object.ErrNoDevice, max(1, rec.Count), matching)
+		return nil, fmt.Errorf("%w; see: tendril devices --nodes",
+			leases.Lacks(int(rec.Count), int(matching), "the nodes that answer have"))
 	}
-	return nil, fmt.Errorf("%w: devices to lease: %d wanted, and %d free: %s", object.ErrBusy, max(1, rec.Count), len(got),
-		strings.Join(reasons, "; "))
+	return nil, leases.NotFree(int(rec.Count), len(got), reasons)
 }
 
 // silentMembers names the other members that do not answer and had devices.

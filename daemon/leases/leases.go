@@ -128,8 +128,7 @@ func (t *Table) Grant(r Request) (*Lease, error) {
 		want = len(r.Devices)
 	}
 	if want == 0 || want > len(r.Devices) {
-		return nil, fmt.Errorf("%w: devices to lease: %d wanted, and %d of this node match",
-			object.ErrNoDevice, max(want, 1), len(r.Devices))
+		return nil, Lacks(want, len(r.Devices), "this node has")
 	}
 	if mine := t.heldLocked(r.Tenant); r.Most > 0 && mine+want > r.Most {
 		return nil, fmt.Errorf("%w: tenant %s has %d of %s of this node leased, and wants %d more", object.ErrQuota,
@@ -150,8 +149,7 @@ func (t *Table) Grant(r Request) (*Lease, error) {
 			return nil, err
 		}
 		slices.Sort(reasons)
-		return nil, fmt.Errorf("%w: devices to lease: %d wanted, and %d free: %s", object.ErrBusy, want, len(free),
-			strings.Join(slices.Compact(reasons), "; "))
+		return nil, NotFree(want, len(free), slices.Compact(reasons))
 	}
 	if place < len(t.line) {
 		t.line = slices.Delete(t.line, place, place+1)
@@ -164,6 +162,33 @@ func (t *Table) Grant(r Request) (*Lease, error) {
 	}
 	t.leases = append(t.leases, l)
 	return l, nil
+}
+
+// Lacks is ErrNoDevice: a lease wants more devices than match. who has them, as "this node has". want 0 is all that
+// match, and so one at least.
+func Lacks(want, match int, who string) error {
+	have := fmt.Sprintf("%d that match", match)
+	switch match {
+	case 0:
+		have = "none that matches"
+	case 1:
+		have = "1 that matches"
+	}
+	return fmt.Errorf("%w: the lease wants %s, and %s %s", object.ErrNoDevice, object.Counted(max(want, 1), "device"),
+		who, have)
+}
+
+// NotFree is ErrBusy: so many of the devices that a lease wants are free, and why the others are not.
+func NotFree(want, free int, reasons []string) error {
+	are := fmt.Sprintf("%d are", free)
+	switch free {
+	case 0:
+		are = "none is"
+	case 1:
+		are = "1 is"
+	}
+	return fmt.Errorf("%w: the lease wants %s, and %s free: %s", object.ErrBusy, object.Counted(max(want, 1), "device"),
+		are, strings.Join(reasons, "; "))
 }
 
 // token is 128 random bits, in hexadecimal digits.

@@ -51,7 +51,7 @@ func TestAloneUntilTheLastSessionEnds(t *testing.T) {
 		t.Errorf("got %v, and a is the first that would do", l.Devices)
 	}
 	_, err := table.Grant(Request{Tenant: "bob", Devices: both})
-	refused(t, err, object.ErrBusy, "2 wanted, and 1 free", "ann has one")
+	refused(t, err, object.ErrBusy, "the lease wants 2 devices, and 1 is free: ", "ann has one")
 	refused(t, table.Share(7, "bob", []string{"a"}), object.ErrBusy, "ann")
 	if err := table.Share(7, "bob", []string{"b"}); err != nil {
 		t.Error(err)
@@ -82,9 +82,16 @@ func TestAloneUntilTheLastSessionEnds(t *testing.T) {
 
 func TestFewerDevicesThanWanted(t *testing.T) {
 	table, _ := rig()
-	for _, r := range []Request{{Devices: nil}, {Devices: []string{"a"}, Count: 2, Ticket: "x"}} {
-		_, err := table.Grant(r)
-		refused(t, err, object.ErrNoDevice)
+	for _, x := range []struct {
+		r    Request
+		says string
+	}{
+		{Request{Devices: nil}, "the lease wants 1 device, and this node has none that matches"},
+		{Request{Devices: []string{"a"}, Count: 2, Ticket: "x"}, "wants 2 devices, and this node has 1 that matches"},
+		{Request{Devices: []string{"a", "b"}, Count: 3}, "wants 3 devices, and this node has 2 that match"},
+	} {
+		_, err := table.Grant(x.r)
+		refused(t, err, object.ErrNoDevice, x.says)
 	}
 	if len(table.List()) > 0 {
 		t.Error("somebody waits for what never comes")

@@ -45,7 +45,7 @@ func (d *doctor) checkGPUs(ctx context.Context, conn *client.Conn) {
 	list, err := conn.GPUs(ctx)
 	switch {
 	case errors.Is(err, object.ErrUnsupported):
-		d.note("memory of GPUs", good, "", "not used: %v", err)
+		d.note("memory of GPUs", good, "", "not used: %s", bare(err, object.ErrUnsupported))
 		return
 	case err != nil:
 		_, do := classify(err)

@@ -89,12 +89,18 @@ type noDeviceError struct {
 	why  error
 }
 
+// bare is an error's text without what kind of error it is, where one of these is said in other words.
+func bare(err error, kinds ...error) string {
+	text := err.Error()
+	for _, kind := range kinds {
+		text = strings.TrimPrefix(text, kind.Error()+": ")
+	}
+	return text
+}
+
 // Error leaves out what kind of error the reason is, and the name again: that the device is not there is said.
 func (n noDeviceError) Error() string {
-	why := n.why.Error()
-	for _, kind := range []error{object.ErrNoDevice, object.ErrUnsupported} {
-		why = strings.TrimPrefix(why, kind.Error()+": ")
-	}
+	why := bare(n.why, object.ErrNoDevice, object.ErrUnsupported)
 	return fmt.Sprintf("there is no device %s: %s", n.name, strings.TrimPrefix(why, fmt.Sprintf("%.60q: ", n.name)))
 }
 

@@ -18,16 +18,17 @@ func run(ctx context.Context, t terminal, args []string) int {
 	root.SetIn(t.in)
 	root.SetOut(t.out)
 	root.SetErr(t.err)
-	return report(t.err, markUsage(root.ExecuteContext(ctx)))
+	cmd, err := root.ExecuteContextC(ctx)
+	return report(t.err, markUsage(cmd, err))
 }
 
-// markUsage tells cobra's own complaints, which have no type, from those of the verbs.
-func markUsage(err error) error {
+// markUsage tells cobra's own complaints about cmd, which have no type, from those of the verbs.
+func markUsage(cmd *cobra.Command, err error) error {
 	if err == nil {
 		return nil
 	}
 	if m := exclusive.FindStringSubmatch(err.Error()); m != nil {
-		return usagef("--%s: use one of them", strings.Join(strings.Fields(m[1]), " and --"))
+		return inLine(cmd, usagef("--%s: use one of them", strings.Join(strings.Fields(m[1]), " and --")))
 	}
 	if m := unknownVerb.FindStringSubmatch(err.Error()); m != nil {
 		near := strings.Join(strings.Fields(m[2]), " or ")
@@ -40,6 +41,9 @@ func markUsage(err error) error {
 		"invalid argument", "accepts ", "requires at least", "required flag",
 		"bad flag syntax"} {
 		if strings.HasPrefix(err.Error(), prefix) {
+			if cmd.HasParent() {
+				return inLine(cmd, usageError{err})
+			}
 			return usageError{err}
 		}
 	}

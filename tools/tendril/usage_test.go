@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"tendril/store/object"
 )
 
 // What is written wrongly is told in our words, with the usage line and exit code 2; a program that is not there is a
@@ -42,7 +44,8 @@ func TestWhatIsMistyped(t *testing.T) {
 		{2, []string{`--wait "5": want a time with its unit, such as 30s`}, []string{"get", "x", "--wait", "5"}},
 		{2, []string{`--number "x": want a whole number`}, []string{"top", "-n", "x"}},
 		{2, []string{`--kernel-time "5"`, "want a time with its unit"}, []string{"daemon", "--kernel-time", "5"}},
-		{2, []string{"--persist and --ttl: use one of them"}, []string{"put", "x", "--ttl", "1s", "--persist"}},
+		{2, []string{"--persist and --ttl: use one of them", "Usage: tendril put FILE|-", "See tendril put --help."},
+			[]string{"put", "x", "--ttl", "1s", "--persist"}},
 		{2, []string{`there is no command "lss": did you mean ls?`}, []string{"lss"}},
 		{2, []string{`there is no command "qqqq"`}, []string{"qqqq"}},
 		{2, []string{`there is no command "nope"`}, []string{"help", "nope"}},
@@ -205,6 +208,9 @@ func TestDoctor(t *testing.T) {
 		states[f.Check] = f.State
 		if f.State == faulty && f.Do == "" {
 			t.Errorf("%+v does not say what to do", f)
+		}
+		if strings.Contains(f.Found, object.ErrUnsupported.Error()) {
+			t.Errorf("%s: %q, says twice that it is not there", f.Check, f.Found)
 		}
 	}
 	if states["kernel"] != good || states["daemon"] != good || states["memory"] != good || states["disk"] == "" ||

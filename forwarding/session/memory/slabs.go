@@ -215,7 +215,7 @@ func (s *Slabs) AllocOwn(size uint64) (*Place, api.Status) {
 	seg, err := s.source.AllocSegment(size, s.Spare)
 	if err != nil {
 		if !errors.Is(err, object.ErrFull) && !errors.Is(err, object.ErrQuota) {
-			s.source.Log(fmt.Sprintf("tendril: no memory for a buffer of %d bytes: %v", size, err))
+			s.source.Log(fmt.Sprintf("tendril: a buffer of %d bytes was not made: %v", size, err))
 		}
 		return nil, cl.MEM_OBJECT_ALLOCATION_FAILURE
 	}
