@@ -81,9 +81,17 @@ func (f *fakeDevices) Allocate(_ Asker, device object.Device, n uint64) (int, ui
 			return -1, free, object.ErrFull
 		}
 	}
-	fd, err := unix.MemfdCreate("device", unix.MFD_CLOEXEC)
+	fd, err := unix.MemfdCreate("device", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return -1, 0, err
+	}
+	if err := unix.Ftruncate(fd, int64(real)); err != nil {
+		return -1, 0, err
+	}
+	if device == openCLDevice { // a twin's size stays
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW); err != nil {
+			return -1, 0, err
+		}
 	}
 	f.last = device
 	f.made++
@@ -95,13 +103,17 @@ func (f *fakeDevices) Allocate(_ Asker, device object.Device, n uint64) (int, ui
 		f.where = make(map[uint64]object.Device)
 	}
 	f.where[st.Ino] = device
-	return fd, real, unix.Ftruncate(fd, int64(real))
+	return fd, real, nil
 }
 
 func (f *fakeDevices) Forget(fd int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.forgot++
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) == nil && f.where[st.Ino] == openCLDevice { // its twin may stay
+		delete(f.where, st.Ino)
+	}
 }
 
 func (f *fakeDevices) Copy(_ Asker, to, from Place, n uint64) error {

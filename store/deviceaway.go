@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"tendril/store/object"
+	"tendril/store/segment"
 )
 
 // Objects of GPUs that nobody uses make way where memory of their GPU is short: the one longest without use is copied
@@ -18,6 +19,9 @@ import (
 // On the way, either way, entry.moving is set, and the object has both memories. Until it has arrived only the one that
 // it comes from counts: deviceMemory.fd ≥ 0 says that it is the GPU's. Who gets it meanwhile has it there, and it
 // stays.
+//
+// One of an OpenCL device needs no such copy: its twin has the same bytes in host memory, and becomes that segment. So
+// it makes way where host memory is full, too, and is then written to disk like others (victims in evict.go).
 //
 // Where its GPU is gone, or that one's driver, BringBack brings it into host memory, and fails then. GetAway gives a
 // reference to what is there, and CopyAway reads it, without any driver.
@@ -200,6 +204,9 @@ func (s *Store) leaveDevice(c *Conn, e *entry) (freed uint64, err error) {
 	s.transfers.Add(1)
 	defer s.transfers.Done()
 	bytes := e.gpu.bytes
+	if s.adoptTwin(e) {
+		return bytes, nil
+	}
 	e.moving = make(chan struct{})
 	s.reconsider(e)
 	_, err = s.restorerOf(e.tenant).placeWhole(e, nil, true)
@@ -227,6 +234,73 @@ func (s *Store) leaveDevice(c *Conn, e *entry) (freed uint64, err error) {
 	}
 	s.deviceRoom = room // it stays: who waits for room, and had it leave, does not try again at once
 	return 0, err
+}
+
+// adoptTwin makes an object's twin its segment in host memory, and gives up the device's memory. What is charged of
+// host memory stays as it is. It does so where the object may come back: for that the segment and the next twin have to
+// fit side by side. mu is held.
+func (s *Store) adoptTwin(e *entry) bool {
+	m, most := e.gpu, s.opts.CapacityBytes
+	if quota := s.mostBytes(e.tenant); quota > 0 {
+		most = min(most, quota)
+	}
+	if m.kind != object.OpenCL || m.twin != m.bytes || m.twin > most/2 {
+		return false
+	}
+	fd, err := m.forKeeper()
+	if err != nil {
+		return false
+	}
+	mem, err := segment.Adopt(s.opts.System, fd, m.twin)
+	if err != nil {
+		return false
+	}
+	if mem.SealForReaders() != nil {
+		mem.Close()
+		return false
+	}
+	s.nextID++
+	g := &segmentState{id: s.nextID, bytes: m.twin, tenant: e.tenant, mem: mem, once: true, sealed: true,
+		seen: make(map[*Conn]struct{})}
+	s.segments[g.id] = g
+	s.opened++ // beside the one that giveUpDevice takes off
+	e.tenant.opened++
+	m.twin = 0 // g has the charge
+	s.giveUpDevice(e)
+	s.attach(e, g, 0)
+	s.countAway(e, 1)
+	s.reconsider(e)
+	return true
+}
+
+// adoptTwins does that with objects of OpenCL devices that nobody uses, a tenant's or (nil) anybody's, until so many
+// bytes of host memory may go to disk. It does nothing where that would not be enough. It reports whether it did
+// anything. mu is held.
+func (s *Store) adoptTwins(of *tenant, missing uint64) bool {
+	cold, all := s.coldDevices, uint64(0)
+	if of != nil {
+		cold = of.coldDevices
+	}
+	var lists []*coldOn
+	for _, on := range cold {
+		if on.list.Front().Value.(*entry).gpu.kind == object.OpenCL {
+			lists, all = append(lists, on), all+on.bytes
+		}
+	}
+	if all < missing {
+		return false
+	}
+	adopted, tries := uint64(0), 0
+	for _, on := range lists {
+		for at := on.list.Front(); at != nil && adopted < missing && tries < maxVictims; tries++ {
+			e := at.Value.(*entry)
+			at = at.Next()
+			if bytes := e.gpu.bytes; s.roomOnDisk(e) == nil && s.adoptTwin(e) {
+				adopted += bytes
+			}
+		}
+	}
+	return adopted > 0
 }
 
 // giveUpDevice gives back the GPU's memory of an object whose bytes are elsewhere. mu is held.

@@ -545,11 +545,11 @@ func TestCallsThatFailOnTheWay(t *testing.T) {
 	}
 }
 
-// Clients of two tenants make, get, hold, copy and delete objects at once, on two GPUs with little memory, over little
-// host memory and a disk: all that anybody has is right all the time, and at the end nothing is left.
+// Clients of two tenants make, get, hold, copy and delete objects at once, on two GPUs and an OpenCL device with little
+// memory, over little host memory and a disk: all that anybody has is right all the time, and at the end nothing is left.
 func TestManyOnFullGPUs(t *testing.T) {
 	f := &fakeDevices{limit: 6 * deviceGranule}
-	s := newStore(t, Options{Devices: f, Segments: 256, CapacityBytes: 24 << 20, SegmentBytes: 1 << 20,
+	s := newStore(t, Options{Devices: f, DeviceKind: kinds, Segments: 256, CapacityBytes: 24 << 20, SegmentBytes: 1 << 20,
 		SpillDir: t.TempDir(), TenantDeviceBytes: 5 * deviceGranule, IdleDeviceBytes: deviceGranule})
 	var all sync.WaitGroup
 	for n := range 4 {
@@ -590,7 +590,7 @@ func manyOnFullGPUs(t *testing.T, c *Conn, who string, r *rand.Rand, steps int) 
 		case name == "" || r.IntN(3) == 0:
 			next++
 			name = fmt.Sprint(who, "-", next)
-			_, err := putOnGPU(c, name, []object.Device{gpuA, gpuB}[r.IntN(2)], text(next, size(next)))
+			_, err := putOnGPU(c, name, []object.Device{gpuA, gpuB, openCLDevice}[r.IntN(3)], text(next, size(next)))
 			if err == nil {
 				have[name] = next
 			} else if !object.IsShort(err) {

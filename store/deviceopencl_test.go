@@ -167,6 +167,92 @@ func TestSmallObjectsOfAnOpenCLDevice(t *testing.T) {
 	}
 }
 
+// Where host memory is full of the twins of what nobody uses, those make way, to disk, whether the device is full, too,
+// or not; and come back with their bytes.
+func TestTwinsMakeWay(t *testing.T) {
+	const size = 3<<20 - 77
+	for what, limit := range map[string]uint64{"the device is full, too": 9 << 20, "it has room": 0} {
+		t.Run(what, func(t *testing.T) {
+			f := &fakeDevices{limit: limit}
+			s := newStore(t, Options{Devices: f, DeviceKind: kinds, Segments: 64, CapacityBytes: 14 << 20,
+				SegmentBytes: 1 << 20, SpillDir: t.TempDir()})
+			c := connect(t, s, "x")
+			for i := range 9 {
+				idleOnGPU(t, c, fmt.Sprint(i), openCLDevice, text(i, size))
+				mustAgree(t, s, true)
+			}
+			if st := s.Status(); st.SpilledObjects < 5 || st.Devices[0].Objects < 2 {
+				t.Errorf("%d are on disk, %+v", st.SpilledObjects, st.Devices)
+			}
+			for i := range 9 {
+				brought(t, c, fmt.Sprint(i), text(i, size))
+				mustAgree(t, s, true)
+			}
+			// Host memory is for others, too.
+			other := connect(t, s, "x")
+			sealedObject(t, other, Spec{SizeBytes: 13 << 20, Own: true})
+			if here, away := awayNow(s, openCLDevice); here != 0 || away != 9 {
+				t.Errorf("%d objects there, %d away", here, away)
+			}
+			other.Close()
+			for i := range 9 {
+				brought(t, c, fmt.Sprint(i), text(i, size))
+				if err := c.Delete(object.ID{}, fmt.Sprint(i)); err != nil {
+					t.Error(err)
+				}
+				mustAgree(t, s, true)
+			}
+			if st := s.Status(); len(st.Devices) != 0 || st.OpenSegments != 0 || openFiles(t) != 0 {
+				t.Errorf("left: %+v, %d segments, %d descriptors", st.Devices, st.OpenSegments, openFiles(t))
+			}
+		})
+	}
+}
+
+// Without a disk a twin takes the place of what leaves a full device: no more host memory is needed for it. One that
+// could not come back stays, and so does all where it would not be enough.
+func TestTwinsWithoutADisk(t *testing.T) {
+	f := &fakeDevices{limit: 9 << 20}
+	s := newStore(t, Options{Devices: f, DeviceKind: kinds, Segments: 64, CapacityBytes: 13 << 20, SegmentBytes: 1 << 20})
+	c := connect(t, s, "x")
+	for i := range 4 {
+		idleOnGPU(t, c, fmt.Sprint(i), openCLDevice, text(i, 3<<20))
+		mustAgree(t, s, true)
+	}
+	if here, away := awayNow(s, openCLDevice); here != 3 || away != 1 || len(f.places) != 0 {
+		t.Errorf("%d objects there, %d away, after %d places of copies", here, away, len(f.places))
+	}
+	_, err := putOnGPU(c, "4", openCLDevice, text(4, 3<<20))
+	wantErr(t, err, object.ErrFull)
+	if here, away := awayNow(s, openCLDevice); here != 3 || away != 1 {
+		t.Errorf("%d objects there, %d away", here, away)
+	}
+	back, err := c.Create(Spec{SizeBytes: 100, Own: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory := mapHandle(t, back, true)
+	if err := c.CopyAway(back.ID, 0, object.ID{}, "0", 50, 100); err != nil ||
+		!bytes.Equal(memory.Bytes()[:100], text(0, 3<<20)[50:150]) {
+		t.Errorf("a copy of what is away: %v", err)
+	}
+	if err := errors.Join(c.Abort(back.ID), c.Delete(object.ID{}, "3")); err != nil {
+		t.Fatal(err)
+	}
+	brought(t, c, "0", text(0, 3<<20))
+	for i := range 3 {
+		if err := c.Delete(object.ID{}, fmt.Sprint(i)); err != nil {
+			t.Error(err)
+		}
+	}
+	mustAgree(t, s, true)
+	idleOnGPU(t, c, "large", openCLDevice, text(5, 8<<20))
+	_, err = putOnGPU(c, "other", openCLDevice, text(6, 3<<20))
+	wantErr(t, err, object.ErrFull)
+	brought(t, c, "large", text(5, 8<<20))
+	mustAgree(t, s, true)
+}
+
 // Members of one composite are in host memory, in a GPU's and in an OpenCL device's. They make way and come back as
 // others do, and go with the composite, of whatever kind they are.
 func TestACompositeOfEveryKind(t *testing.T) {

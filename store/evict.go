@@ -279,8 +279,17 @@ func (s *Store) coldOf(of *tenant) *list.List {
 
 // victims takes cold segments, a tenant's or anybody's, the coldest first, until their bytes and those on their way
 // back are enough. Those whose tenant has no room for them on disk go behind the others; more: there were so many of
-// them that it ended there. mu is held.
+// them that it ended there. Where there is none, twins of what nobody uses on OpenCL devices become some. mu is held.
 func (s *Store) victims(of *tenant, missing, leaving uint64) (list []*segmentState, more bool) {
+	list, more = s.coldest(of, missing, leaving)
+	if len(list) == 0 && !more && leaving < missing && s.adoptTwins(of, missing-leaving) {
+		return s.coldest(of, missing, leaving)
+	}
+	return list, more
+}
+
+// coldest is victims of those that are segments already. mu is held.
+func (s *Store) coldest(of *tenant, missing, leaving uint64) (list []*segmentState, more bool) {
 	cold := s.coldOf(of)
 	left := cold.Len()
 	for steps := 0; left > 0 && leaving < missing && len(list) < maxVictims; steps++ {
