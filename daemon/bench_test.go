@@ -84,3 +84,17 @@ func connect(b *testing.B, dial func() (*client.Conn, error)) {
 	}
 	conn.Close()
 }
+
+// BenchmarkEndLeases ends the records of 1,000 leases over nodes at once.
+func BenchmarkEndLeases(b *testing.B) {
+	d, _ := benchmarkDaemon(b)
+	for b.Loop() {
+		b.StopTimer()
+		ids := putRecords(b, d, 1000)
+		letRecordsEnd(d, ids)
+		b.StartTimer()
+		for len(d.wishes.due()) > 0 { // tendLeases may have them under way
+			d.endRecords()
+		}
+	}
+}

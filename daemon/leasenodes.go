@@ -657,14 +657,20 @@ func (d *Daemon) endStrays(seen uint64) (changes uint64) {
 	return changes
 }
 
+// endRecords ends the records that are due, all with one command, as far as one takes them.
 func (d *Daemon) endRecords() {
-	for _, id := range d.wishes.due() {
-		_, err := d.propose(&fsm.EndLease{ID: id})
-		if err != nil && !errors.Is(err, object.ErrNotFound) {
-			d.log.WithError(err).Debug("cannot end a lease over nodes yet")
+	for ids := range slices.Chunk(d.wishes.due(), fsm.MaxEndedLeases) {
+		var cmd fsm.Command = &fsm.EndListedLeases{IDs: ids}
+		if len(ids) == 1 {
+			cmd = &fsm.EndLease{ID: ids[0]}
+		}
+		if _, err := d.propose(cmd); err != nil && !errors.Is(err, object.ErrNotFound) {
+			d.log.WithError(err).Debugf("cannot end %s over nodes yet", object.Counted(len(ids), "lease"))
 			return // all need the same leader
 		}
-		d.wishes.gone(id)
+		for _, id := range ids {
+			d.wishes.gone(id)
+		}
 	}
 }
 

@@ -421,6 +421,46 @@ func TestOldLeaderEndsNoLeases(t *testing.T) {
 	}
 }
 
+// putRecords enters records of leases of a node's programs, whom somebody here waits for.
+func putRecords(t testing.TB, d *Daemon, n int) (ids []fsm.UUID) {
+	t.Helper()
+	for range n {
+		l := fsm.Lease{ID: fsm.UUID(object.NewID()), Tenant: "ann", Node: d.meta.node, Incarnation: d.meta.incarnation}
+		d.wishes.note(l.ID, nil) // endStrays leaves it
+		if _, err := d.propose(&fsm.PutLease{Lease: l}); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, l.ID)
+	}
+	return ids
+}
+
+// letRecordsEnd has them end with the next endRecords.
+func letRecordsEnd(d *Daemon, ids []fsm.UUID) {
+	d.wishes.mu.Lock()
+	defer d.wishes.mu.Unlock()
+	for _, id := range ids {
+		d.wishes.forget(id)
+		d.wishes.ending[id] = true
+	}
+}
+
+// The records of many leases end with one entry of the log, and not with one each.
+func TestRecordsOfLeasesEndTogether(t *testing.T) {
+	d := newNetwork(t).cluster(1).all[0]
+	ids := putRecords(t, d, 50)
+	last := func() uint64 { return d.meta.now.Load().raft.Status().LastIndex }
+	before := last()
+	letRecordsEnd(d, ids)
+	await.Until(t, "all have ended", func() bool {
+		d.endRecords() // tendLeases may do so in the same moment
+		return len(allLeasesAt(t, d)) == 0
+	})
+	if n := last() - before; n > 10 {
+		t.Errorf("%d leases ended with %d entries of the log", len(ids), n)
+	}
+}
+
 // A ticket that is used again leaves its lease as it is.
 func TestTicketOfALiveLease(t *testing.T) {
 	w := newNetwork(t)

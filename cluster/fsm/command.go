@@ -55,6 +55,7 @@ const (
 	TypeRecordAccess       Type = 25
 	TypeRevokeCertificates Type = 26
 	TypeSetTenant          Type = 27
+	TypeEndListedLeases    Type = 28
 )
 
 // Command is one change to the metadata. The commands are the exported structs of this package that have these methods.
@@ -97,10 +98,11 @@ var commandTypes = []struct {
 	{TypeRecordAccess, "RecordAccess", func() Command { return new(RecordAccess) }},
 	{TypeRevokeCertificates, "RevokeCertificates", func() Command { return new(RevokeCertificates) }},
 	{TypeSetTenant, "SetTenant", func() Command { return new(SetTenant) }},
+	{TypeEndListedLeases, "EndListedLeases", func() Command { return new(EndListedLeases) }},
 }
 
 // Level says which commands this release knows: a node must know all that its cluster uses.
-const Level = uint16(TypeSetTenant)
+const Level = uint16(TypeEndListedLeases)
 
 // Encode makes a command's bytes. request makes it idempotent: the same request again, within the last MaxRequests
 // requests, changes nothing and gets the same result; the zero request is never remembered. Errors: ErrProtocol when a

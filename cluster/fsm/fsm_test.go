@@ -68,6 +68,7 @@ func samples() []Command {
 		&SetTenant{Tenant{Name: "t", Users: []uint32{1000}, Groups: []uint32{7}, Certificates: []string{"c"},
 			QuotaBytes: 5, Epoch: 1, Managed: true, Disabled: 6, Members: []TenantMember{{MemberUser, uuid(1), "ann"}},
 			Quotas: []TenantQuota{{uuid(1), 1 << 30, 1 << 31, 1 << 32, 4}}, Whole: ClusterQuota{5, 1 << 33, 6}}},
+		&EndListedLeases{[]UUID{uuid(6), uuid(7)}},
 	}
 }
 
@@ -578,6 +579,8 @@ func randomCommand(r *rand.Rand) Command {
 		return &EndLease{id()}
 	case TypeEndLeases:
 		return &EndLeases{id(), id()}
+	case TypeEndListedLeases:
+		return &EndListedLeases{[]UUID{id(), id()}}
 	case TypeRecordAccess:
 		cert.Tenant = name()
 		return &RecordAccess{cert, id()}

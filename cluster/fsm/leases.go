@@ -12,6 +12,7 @@ const (
 	MaxLeases       = 1 << 14 // with those that wait
 	MaxTenantLeases = 1024    // of one tenant
 	MaxLeaseDevices = 1024    // of one
+	MaxEndedLeases  = 4096    // in one EndListedLeases
 )
 
 // LeaseDevice is a device of a lease. Who has it is decided by its node, which gives it to one lease at a time.
@@ -171,9 +172,31 @@ func (e *EndLease) apply(s *State, _ int64) Result {
 	if s.leases[e.ID] == nil {
 		return refuse(object.ErrNotFound, "there is no lease %s", e.ID)
 	}
-	delete(s.leases, e.ID)
+	s.endLease(e.ID)
+	return done(0)
+}
+
+// endLease drops a lease that is there.
+func (s *State) endLease(id UUID) {
+	delete(s.leases, id)
 	s.leaseChanges++
 	s.leaseEnds++
+}
+
+// EndListedLeases is EndLease of several; those that are not there are passed over.
+type EndListedLeases struct {
+	IDs []UUID
+}
+
+func (*EndListedLeases) number() Type    { return TypeEndListedLeases }
+func (e *EndListedLeases) walk(c *codec) { list(c, &e.IDs, MaxEndedLeases, (*UUID).walk) }
+
+func (e *EndListedLeases) apply(s *State, _ int64) Result {
+	for _, id := range e.IDs {
+		if s.leases[id] != nil {
+			s.endLease(id)
+		}
+	}
 	return done(0)
 }
 
@@ -193,9 +216,7 @@ func (e *EndLeases) walk(c *codec) {
 func (e *EndLeases) apply(s *State, _ int64) Result {
 	for id, l := range s.leases {
 		if l.Node == e.Node && l.Incarnation == e.Incarnation {
-			delete(s.leases, id)
-			s.leaseChanges++
-			s.leaseEnds++
+			s.endLease(id)
 		}
 	}
 	return done(0)
@@ -206,9 +227,7 @@ func (e *EndLeases) apply(s *State, _ int64) Result {
 func (s *State) dropLeases(node, now UUID) {
 	for id, l := range s.leases {
 		if l.Node == node && l.Incarnation != now {
-			delete(s.leases, id)
-			s.leaseChanges++
-			s.leaseEnds++
+			s.endLease(id)
 			continue
 		}
 		of := func(d LeaseDevice) bool { return d.Node == node }

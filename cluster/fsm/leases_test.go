@@ -63,6 +63,20 @@ func TestLeases(t *testing.T) {
 	}
 }
 
+// Several leases end with one command; those that are not there are passed over.
+func TestLeasesEndTogether(t *testing.T) {
+	d := leasing(t)
+	for i := range 3 {
+		d.want(nil, &PutLease{wish(10+i, 1, "ann")}, int64(2+i))
+	}
+	changes, ends := d.s.LeaseChanges(), d.s.LeaseEnds()
+	d.want(nil, &EndListedLeases{[]UUID{uuid(10), uuid(99), uuid(12), uuid(10)}}, 5)
+	if list := d.s.Leases(); len(list) != 1 || list[0].ID != uuid(11) || d.s.LeaseChanges() != changes+2 ||
+		d.s.LeaseEnds() != ends+2 {
+		t.Errorf("%+v, %d changes, %d ends", list, d.s.LeaseChanges()-changes, d.s.LeaseEnds()-ends)
+	}
+}
+
 // A tenant has its part of the table, and no more.
 func TestOneTenantCannotFillTheLeases(t *testing.T) {
 	d := leasing(t)
