@@ -407,13 +407,18 @@ func (c *Conn) postRelease(gen uint64, id object.ID) {
 }
 
 // postAck has the daemon know that a popped frame is here: in another life it is another reader's. A release does not
-// say so by itself: this connection may hold the object otherwise, too.
-func (c *Conn) postAck(gen uint64, o *Object, number uint64) {
+// say so by itself: this connection may hold the object otherwise, too. A daemon of version 3 is not told the stream,
+// and may take a frame of another one for this, where that has the object under the same number.
+func (c *Conn) postAck(gen, stream uint64, id object.ID, number uint64) {
 	c.sendMu.Lock()
 	defer c.sendMu.Unlock()
-	if c.acks && c.lives(gen) {
-		c.ack = wire.StreamAckRequest{ID: o.id, Number: number}
-		c.postLocked(wire.StreamAck, &c.ack)
+	switch {
+	case c.speaks < wire.VersionAcks || !c.lives(gen):
+	case c.speaks < wire.VersionFrameAcks:
+		c.postLocked(wire.StreamAck, &wire.StreamAckRequest{ID: id, Number: number})
+	default:
+		c.ack = wire.FrameAckRequest{Stream: stream, ID: id, Number: number}
+		c.postLocked(wire.FrameAck, &c.ack)
 	}
 }
 

@@ -108,7 +108,7 @@ type Conn struct {
 	link   link
 	socket string // or server, for messages
 	daemon Daemon
-	acks   bool                                       // frames are acknowledged: the daemon knows that message
+	speaks uint16                                     // the protocol's version that was agreed on
 	lane   func(context.Context) (*ipc.Socket, error) // connects once more to the same daemon
 	remote bool                                       // no descriptor comes over the link
 	done   func()                                     // waits for what the link started; may be nil
@@ -127,13 +127,13 @@ type Conn struct {
 
 	turn chan struct{} // capacity 1; who has put its token in reads the socket
 
-	sendMu  sync.Mutex            // guards the socket's writing side and what follows
-	out     []byte                // one-way messages to go with the next request
-	sent    int                   // bytes of out that are out already
-	full    bool                  // the socket had no room for all of out
-	next    uint64                // last request number
-	release wire.IDMessage        // what a Release is built in
-	ack     wire.StreamAckRequest // what a StreamAck is built in
+	sendMu  sync.Mutex           // guards the socket's writing side and what follows
+	out     []byte               // one-way messages to go with the next request
+	sent    int                  // bytes of out that are out already
+	full    bool                 // the socket had no room for all of out
+	next    uint64               // last request number
+	release wire.IDMessage       // what a Release is built in
+	ack     wire.FrameAckRequest // what a FrameAck is built in
 
 	flush, sweep     *time.Timer
 	background       sync.WaitGroup // timers that are set or run
@@ -237,7 +237,7 @@ func (c *Conn) hello(within context.Context, program string) error {
 	if err := m.Decode(call.payload); err != nil {
 		return err
 	}
-	c.acks = m.Version >= wire.VersionAcks
+	c.speaks = m.Version
 	c.daemon = Daemon{Version: m.DaemonVersion, Incarnation: m.Incarnation, Tenant: m.Tenant, PID: int(m.DaemonPID),
 		CapacityBytes: m.CapacityBytes}
 	return nil

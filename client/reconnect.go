@@ -157,7 +157,7 @@ func (c *Conn) follow(ctx context.Context, next *Conn) error {
 		return c.err
 	}
 	c.link.Close()
-	c.link, c.daemon, c.acks, c.next, c.out = next.link, next.daemon, next.acks, next.next, c.out[:0]
+	c.link, c.daemon, c.speaks, c.next, c.out = next.link, next.daemon, next.speaks, next.next, c.out[:0]
 	c.sent, c.full = 0, false
 	c.err, c.unlinked, c.gen = nil, false, c.gen+1
 	c.dropSpare()

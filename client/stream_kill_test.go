@@ -168,3 +168,38 @@ func TestReleaseAcknowledgesItsOwnFrame(t *testing.T) {
 		t.Errorf("the frame was popped again: %+v, %v", f, err)
 	}
 }
+
+// What a program has of one stream says nothing of the frame that it asked for ahead in another one, though both are of
+// one object and have one number: each stream gets back what is its own.
+func TestAcknowledgementNamesItsStream(t *testing.T) {
+	ctx := context.Background()
+	n := startNode(t, store.Options{})
+	a, b := n.dial(t), n.dial(t)
+	obj := must(a.Put(ctx, []byte("object"), client.CreateOptions{}))(t)
+	for _, name := range []string{"ahead", "had"} {
+		w := must(a.OpenWriter(ctx, name, client.StreamOptions{Frames: 2, Keep: true}))(t)
+		if err := errors.Join(w.Write(ctx, []byte("first"), nil, 0),
+			w.PushObject(ctx, must(a.Get(ctx, obj.ID(), 0))(t), 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	popped := func() (n [2]uint64) {
+		for i, info := range must(a.Streams(ctx, ""))(t) {
+			n[i] = info.Popped
+		}
+		return n
+	}
+	ahead := must(b.OpenReader(ctx, "ahead", client.StreamOptions{Ahead: 1}))(t)
+	must(ahead.Pop(ctx, -1))(t)
+	waitFor(t, "the frame that was asked for ahead", func() bool { return popped() == [2]uint64{2, 0} })
+	had := must(b.OpenReader(ctx, "had", client.StreamOptions{}))(t)
+	for range 2 {
+		must(had.Pop(ctx, 0))(t)
+	}
+	must(b.Streams(ctx, ""))(t) // the acknowledgements go before it
+	b.Close()
+	waitFor(t, "the reader's end", func() bool { return n.door.Connections() == 1 })
+	if got := popped(); got != [2]uint64{1, 2} {
+		t.Errorf("%d frames of the streams are popped for good", got)
+	}
+}

@@ -64,7 +64,7 @@ func (r *Reader) frame(k *call) (*Frame, error) {
 		r.Unpop(f)
 		return nil, err
 	}
-	r.c.postAck(k.gen, o, f.Number)
+	r.c.postAck(k.gen, k.ask.pop.Stream, o.id, f.Number)
 	return f, nil
 }
 

@@ -105,9 +105,9 @@ func (m *ackModel) have(r *ackReader) {
 		must(m.t, r.Release(id))
 		return
 	}
-	must(m.t, r.AckFrame(id, number))
+	must(m.t, r.AckFrame(r.end, id, number))
 	r.held[number]++
-	if err := r.AckFrame(id, number); !errors.Is(err, object.ErrNotFound) {
+	if err := r.AckFrame(r.end, id, number); !errors.Is(err, object.ErrNotFound) {
 		m.t.Fatalf("acknowledged twice: %v", err)
 	}
 }
@@ -284,7 +284,7 @@ func TestUnpopBehindTheClose(t *testing.T) {
 	first, second := pushNow(t, writer, in, 10), pushNow(t, writer, in, 10)
 	wantPop(t, reader, out, first, 1)
 	wantPop(t, reader, out, second, 2)
-	must(t, reader.AckFrame(second, 2))
+	must(t, reader.AckFrame(out, second, 2))
 	must(t, reader.CloseStream(out))
 	must(t, reader.Unpop(out, first, 1))
 	if err := reader.Unpop(out, second, 2); !errors.Is(err, object.ErrNotFound) {

@@ -50,13 +50,26 @@ func TestFramesOfOneObjectGoBackToTheirStreams(t *testing.T) {
 			must(t, c.CloseStream(a))
 			must(t, c.CloseStream(b))
 			must(t, c.Unpop(a, id, 1))
-			must(t, c.AckFrame(id, 1))
+			must(t, c.AckFrame(0, id, 1))
 		}, 1, 0},
-		"acknowledged": {func(t *testing.T, c *Conn, a, b uint64, id object.ID) { must(t, c.AckFrame(id, 1)) }, 0, 1},
+		"acknowledged": {func(t *testing.T, c *Conn, a, b uint64, id object.ID) { must(t, c.AckFrame(0, id, 1)) }, 0, 1},
 		"put back, acknowledged": {func(t *testing.T, c *Conn, a, b uint64, id object.ID) {
 			must(t, c.Unpop(b, id, 1))
-			must(t, c.AckFrame(id, 1))
+			must(t, c.AckFrame(0, id, 1))
 		}, 0, 1},
+		"acknowledged, the other one first": {func(t *testing.T, c *Conn, a, b uint64, id object.ID) {
+			must(t, c.AckFrame(b, id, 1))
+		}, 1, 0},
+		"acknowledged, the other one first, the rest put back": {func(t *testing.T, c *Conn, a, b uint64, id object.ID) {
+			must(t, c.AckFrame(b, id, 1))
+			must(t, c.Unpop(a, id, 1))
+		}, 1, 0},
+		"acknowledged behind the close": {func(t *testing.T, c *Conn, a, b uint64, id object.ID) {
+			must(t, c.CloseStream(b))
+			must(t, c.AckFrame(b, id, 1))
+			wantErr(t, c.AckFrame(b, id, 1), object.ErrNotFound)
+			wantErr(t, c.AckFrame(a+b, id, 1), object.ErrNotFound)
+		}, 1, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStore(t, Options{})
@@ -139,7 +152,7 @@ func TestUnpopIntoARemovedStream(t *testing.T) {
 		id := pushNow(t, writer, in, 10)
 		wantPop(t, reader, out, id, 1)
 		if acked {
-			must(t, reader.AckFrame(id, 1))
+			must(t, reader.AckFrame(out, id, 1))
 		}
 		must(t, writer.RemoveStream("s"))
 		if err := reader.Unpop(out, id, 1); err != nil && !errors.Is(err, object.ErrAborted) {

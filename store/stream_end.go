@@ -207,12 +207,13 @@ type unacked struct {
 // Acknowledges says that c's peer acknowledges the frames that it pops. It is called before c is used otherwise.
 func (c *Conn) Acknowledges() { c.acks = true }
 
-// AckFrame says that the peer has a frame that it popped: it does not go back any more. ErrNotFound: there is no such
-// frame, or it was acknowledged already.
-func (c *Conn) AckFrame(id object.ID, number uint64) error {
+// AckFrame says that the peer has a frame that it popped from a stream, open on c or closed meanwhile: it does not go
+// back any more. Stream 0: of whichever stream, and of several that have the object under this number the one that it
+// was popped from first. ErrNotFound: there is no such frame, or it was acknowledged already.
+func (c *Conn) AckFrame(stream uint64, id object.ID, number uint64) error {
 	c.s.mu.Lock()
 	defer c.s.unlock()
-	if !c.acked(nil, id, number) {
+	if !c.ackedOf(id, number, func(u *unacked) bool { return stream == 0 || u.end == stream }) {
 		return fmt.Errorf("%w: object %s is not a frame %d that waits to be acknowledged", object.ErrNotFound, id, number)
 	}
 	return nil
@@ -237,14 +238,18 @@ func (c *Conn) isUnacked(f frame, st *stream, end uint64) {
 	st.unacked++
 }
 
-// acked drops the record of a frame of st; it reports whether there was one. nil: of whichever stream, and of several
-// that have the object under this number the one that it was popped from first: peers acknowledge in that order. mu is
-// held.
-func (c *Conn) acked(st *stream, id object.ID, number uint64) bool {
+// acked drops the record of a frame of st, where there is one. mu is held.
+func (c *Conn) acked(st *stream, id object.ID, number uint64) {
+	c.ackedOf(id, number, func(u *unacked) bool { return u.st == st })
+}
+
+// ackedOf drops the record of a frame of a stream that is meant, of several the one popped first; it reports whether
+// there was one. mu is held.
+func (c *Conn) ackedOf(id object.ID, number uint64, meant func(*unacked) bool) bool {
 	r := c.refs[id]
 	var first **unacked
 	for u := &r.unacked; *u != nil; u = &(*u).next {
-		if (*u).number == number && (st == nil || (*u).st == st) {
+		if (*u).number == number && meant(*u) {
 			first = u
 		}
 	}

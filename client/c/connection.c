@@ -465,14 +465,17 @@ void forget(tendril *t, struct view *v)
 	post_locked(t, M_FORGET, number, sizeof number);
 }
 
-void post_ack(tendril *t, const tendril_object *o, uint64_t number)
+void post_ack(tendril *t, uint64_t stream, const tendril_object *o, uint64_t number)
 {
-	uint8_t payload[ACK_BYTES];
-	memcpy(payload, &o->id, sizeof o->id);
-	store_u64(payload + sizeof o->id, number);
+	uint8_t payload[8 + ACK_BYTES]; /* of a FrameAck; a StreamAck is what follows the stream */
+	store_u64(payload, stream);
+	memcpy(payload + 8, &o->id, sizeof o->id);
+	store_u64(payload + 8 + sizeof o->id, number);
 	pthread_mutex_lock(&t->send_mu);
-	if (t->acks)
-		post_locked(t, M_STREAM_ACK, payload, sizeof payload);
+	if (t->speaks >= WIRE_FRAME_ACKS)
+		post_locked(t, M_FRAME_ACK, payload, sizeof payload);
+	else if (t->speaks >= WIRE_ACKS)
+		post_locked(t, M_STREAM_ACK, payload + 8, ACK_BYTES);
 	pthread_mutex_unlock(&t->send_mu);
 }
 

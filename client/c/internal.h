@@ -54,8 +54,9 @@ enum {
 	REPLY_BIT = 0x8000,
 	ERROR_FRAME = 0xFFFF,
 	WIRE_LOWEST = 1,
-	WIRE_VERSION = 3, /* the highest */
-	WIRE_ACKS = 3 /* from here on popped frames are acknowledged */
+	WIRE_VERSION = 4, /* the highest */
+	WIRE_ACKS = 3,    /* from here on popped frames are acknowledged */
+	WIRE_FRAME_ACKS = 4 /* and the stream of each is named */
 };
 #define WIRE_MAGIC 0x4C524454u
 
@@ -66,7 +67,7 @@ enum message {
 	M_CHECKSUM = 70, M_READ_RANGE = 71, M_WATCH = 72,
 	M_STREAM_OPEN = 80, M_STREAM_PUSH = 81, M_STREAM_POP = 82, M_STREAM_END = 83, M_STREAM_CLOSE = 84,
 	M_STREAM_UNPOP = 85, M_STREAM_LIST = 86, M_STREAM_REMOVE = 87, M_FILL = 89, M_FILLED = 90, M_SEAL_FILLED = 91,
-	M_COMPOSE = 92, M_RECLAIM = 93, M_STREAM_ACK = 95, M_OPEN_INDEX = 100, M_INDEX_LEVEL = 101, M_LIST_PAGE = 145,
+	M_COMPOSE = 92, M_RECLAIM = 93, M_STREAM_ACK = 95, M_FRAME_ACK = 96, M_OPEN_INDEX = 100, M_INDEX_LEVEL = 101, M_LIST_PAGE = 145,
 	M_CREATE_DEVICE = 160, M_GET_DEVICE = 161, M_COPY_OBJECT = 162, M_GPUS = 163, M_SEAL_DEVICE = 164
 };
 
@@ -311,7 +312,7 @@ struct tendril {
 	pthread_mutex_t send_mu;
 	uint8_t out[OUT_BYTES];        /* guarded by send_mu: one-way messages that the socket has not taken yet */
 	size_t out_n;
-	bool acks;                     /* the daemon knows acknowledgements */
+	uint16_t speaks;               /* the protocol's version that was agreed on */
 	uint64_t next;                 /* the last request number; guarded by mu */
 
 	pthread_mutex_t mu;
@@ -372,7 +373,7 @@ void post(tendril *, enum message, const void *payload, size_t n);
 void give_back(tendril *, uint64_t gen, const tendril_id *, struct view *, bool filling);
 /* Tells the daemon, with the next message, that a popped frame is here. A release does not say so by itself: the
  * connection may hold the object otherwise, too. */
-void post_ack(tendril *, const tendril_object *, uint64_t number);
+void post_ack(tendril *, uint64_t stream, const tendril_object *, uint64_t number);
 /* Sends Release and, if large and the view is idle, unmaps it and sends Forget. send_mu is held. */
 void say_released(tendril *, const tendril_id *, struct view *, bool large);
 /* Unmaps an idle segment and tells the daemon. No reply may be in progress that could name it. Both locks are held. */

@@ -65,7 +65,7 @@ static int read_hello(tendril *t, const struct frame *f)
 	if (version < WIRE_LOWEST || version > WIRE_VERSION)
 		return tdl_fail(TENDRIL_VERSION, "the daemon chose version %u; this client offered %d to %d",
 			version, WIRE_LOWEST, WIRE_VERSION);
-	t->acks = version >= WIRE_ACKS;
+	t->speaks = version;
 	memcpy(t->daemon.incarnation, incarnation, sizeof t->daemon.incarnation);
 	t->daemon.version = keep_text(t, program, n);
 	t->daemon.tenant = keep_text(t, tenant, m);

@@ -159,7 +159,7 @@ static int follow(tendril *t, tendril *n, const struct claims *c)
 		inbox_free(&t->in);
 		t->in = n->in;
 		memset(&n->in, 0, sizeof n->in);
-		t->acks = n->acks;
+		t->speaks = n->speaks;
 		t->out_n = 0; /* releases that were not sent: these references were not claimed */
 		t->next = n->next;
 		adopt_daemon(t, n);

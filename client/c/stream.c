@@ -210,7 +210,7 @@ int tendril_stream_pop(tendril_stream *s, int64_t wait_ms, tendril_object *out, 
 	}
 	if (number)
 		*number = frame;
-	post_ack(s->t, out, frame);
+	post_ack(s->t, s->number, out, frame);
 	return TENDRIL_OK;
 }
 

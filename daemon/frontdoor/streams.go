@@ -1,6 +1,7 @@
 package frontdoor
 
 import (
+	"fmt"
 	"time"
 
 	"tendril/ipc"
@@ -121,7 +122,14 @@ func (c *connection) streamClose(m wire.Number) error { return c.store.CloseStre
 func (c *connection) streamCancel(m wire.Number) error { return c.store.CancelStream(m.N) }
 
 func (c *connection) streamAck(m wire.StreamAckRequest) error {
-	return c.store.AckFrame(m.ID, m.Number)
+	return c.store.AckFrame(0, m.ID, m.Number)
+}
+
+func (c *connection) frameAck(m wire.FrameAckRequest) error {
+	if m.Stream == 0 { // to the store it is none in particular
+		return fmt.Errorf("%w: a frame of stream 0", object.ErrInvalid)
+	}
+	return c.store.AckFrame(m.Stream, m.ID, m.Number)
 }
 
 func (c *connection) streamUnpop(m wire.StreamUnpopRequest) error {

@@ -550,6 +550,25 @@ func (m *ErrorReply) Decode(b []byte) error {
 	return r.End(object.ErrProtocol, "ErrorReply")
 }
 
+// Append appends the payload: u64 stream, 16 bytes id, u64 number.
+func (m *FrameAckRequest) Append(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint64(b, m.Stream)
+	b = append(b, m.ID[:]...)
+	b = binary.LittleEndian.AppendUint64(b, m.Number)
+	return b
+}
+
+// Decode reads a whole payload.
+func (m *FrameAckRequest) Decode(b []byte) error {
+	r := field.Read(b)
+	if p := r.Take(32, "stream to number"); p != nil {
+		m.Stream = binary.LittleEndian.Uint64(p)
+		copy(m.ID[:], p[8:])
+		m.Number = binary.LittleEndian.Uint64(p[24:])
+	}
+	return r.End(object.ErrProtocol, "FrameAckRequest")
+}
+
 // Append appends the payload: 16 bytes id, u64 segment segmentBytes offset sizeBytes, u8 class, bytes32 meta.
 func (m *GetReply) Append(b []byte) []byte {
 	return m.append(b)
@@ -2273,6 +2292,7 @@ var typeNames = map[Type]string{
 	Reclaim:            "Reclaim",
 	Takeover:           "Takeover",
 	StreamAck:          "StreamAck",
+	FrameAck:           "FrameAck",
 	OpenIndex:          "OpenIndex",
 	IndexLevel:         "IndexLevel",
 	Hurry:              "Hurry",

@@ -72,6 +72,7 @@ const (
 	Reclaim          Type = 93  // u16 × (16 bytes id, u64 segment) claims → u16 × u8 verdicts
 	Takeover         Type = 94  // u16 lowest highest → u16 format
 	StreamAck        Type = 95  // 16 bytes id, u64 number
+	FrameAck         Type = 96  // u64 stream, 16 bytes id, u64 number
 	OpenIndex        Type = 100 // nothing → u64 slotsBytes levelBytes
 	IndexLevel       Type = 101 // u8 level → u64 n
 	Hurry            Type = 102

@@ -78,12 +78,21 @@ type StreamEndRequest struct {
 	Abort  bool // what waits is dropped
 }
 
-// StreamAckRequest says that the peer has a frame.
+// StreamAckRequest says that the peer, of version 3, has a frame.
 //
 //wire:payload StreamAck
 type StreamAckRequest struct {
 	ID     object.ID
 	Number uint64 // the frame's
+}
+
+// FrameAckRequest says that the peer has a frame of a stream.
+//
+//wire:payload FrameAck
+type FrameAckRequest struct {
+	Stream uint64
+	ID     object.ID
+	Number uint64
 }
 
 // StreamUnpopRequest puts a popped frame back.

@@ -12,11 +12,13 @@ import (
 // Magic begins a Hello: "TDRL".
 const Magic = 0x4C524454
 
-// Protocol versions that this package speaks. Version 2 has the error code of object.ErrLimit, version 3 StreamAck.
+// Protocol versions that this package speaks. Version 2 has the error code of object.ErrLimit, version 3 StreamAck,
+// version 4 FrameAck in its place.
 const (
-	LowestVersion = 1
-	Version       = 3
-	VersionAcks   = 3 // from here on a peer acknowledges the frames that it pops
+	LowestVersion    = 1
+	Version          = 4
+	VersionAcks      = 3 // from here on a peer acknowledges the frames that it pops
+	VersionFrameAcks = 4 // and names the stream of each
 )
 
 // CodeFor gives the code that says an error to a peer of a protocol version, which must understand it: to one of

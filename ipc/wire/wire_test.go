@@ -87,6 +87,7 @@ func messages() []message {
 			GetReply: GetReply{ID: id, Ref: ref, SizeBytes: 99, Class: object.Ephemeral, Meta: []byte("meta")}},
 		&StreamEndRequest{Stream: 3, Abort: true},
 		&StreamAckRequest{ID: id, Number: 78},
+		&FrameAckRequest{Stream: 5, ID: id, Number: 78},
 		&StreamUnpopRequest{Stream: 3, ID: id, Number: 77},
 		&SealFilledRequest{SealRequest: SealRequest{ID: id, Strict: true}, Despite: true, WaitMS: 77},
 		&ComposeRequest{Class: object.TTL, Name: "n", Meta: []byte("m"), TTLMS: 8, Labels: map[string]string{"k": "v"},

@@ -929,7 +929,10 @@ class Connection:
                     if hold in self._holds:
                         self._popped.append(hold)  # its pop has not returned
                 elif hold.body is not None:
-                    self._out += wire.frame(wire.STREAM_ACK, 0, hold.body[8:])
+                    if self.version >= wire.FRAME_ACKS_VERSION:
+                        self._out += wire.frame(wire.FRAME_ACK, 0, hold.body)
+                    else:
+                        self._out += wire.frame(wire.STREAM_ACK, 0, hold.body[8:])
             for hold in ended:
                 if hold.ends_with == wire.RELEASE:
                     self._unconfirmed.append((self._next, hold))
