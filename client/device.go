@@ -49,11 +49,8 @@ func (c *Conn) GPUs(ctx context.Context) ([]GPU, error) {
 // UUID it does not ask whether this node has it. Errors: object.ErrInvalid (text is none of these), ErrNoDevice (there
 // is no N-th), and those of GPUs.
 func (c *Conn) FindGPU(ctx context.Context, text string) (object.Device, error) {
-	if place, is := strings.CutPrefix(text, "opencl:"); is {
-		return c.findOpenCL(ctx, place)
-	}
-	place, is := strings.CutPrefix(text, "cuda:")
-	if !is {
+	kind, place, _ := strings.Cut(text, ":")
+	if kind != "cuda" && kind != "opencl" {
 		gpu, err := object.ParseDevice(text)
 		if err != nil {
 			err = noDeviceText(text)
@@ -63,6 +60,9 @@ func (c *Conn) FindGPU(ctx context.Context, text string) (object.Device, error) 
 	n, err := strconv.ParseUint(place, 10, 64) // 1<<64-1 for what is beyond
 	if errors.Is(err, strconv.ErrSyntax) {
 		return object.Device{}, noDeviceText(text)
+	}
+	if kind == "opencl" {
+		return c.findOpenCL(ctx, text, n)
 	}
 	list, err := c.GPUs(ctx)
 	if err != nil {
@@ -83,12 +83,8 @@ func noDeviceText(text string) error {
 		object.ErrInvalid, text)
 }
 
-// findOpenCL gives the UUID of an OpenCL device by its position among all that the node shows.
-func (c *Conn) findOpenCL(ctx context.Context, place string) (object.Device, error) {
-	n, err := strconv.ParseUint(place, 10, 64) // 1<<64-1 for what is beyond
-	if errors.Is(err, strconv.ErrSyntax) {
-		return object.Device{}, noDeviceText("opencl:" + place)
-	}
+// findOpenCL gives the UUID of an OpenCL device by its position among all that the node shows, which text has.
+func (c *Conn) findOpenCL(ctx context.Context, text string, n uint64) (object.Device, error) {
 	var snapshot struct {
 		Platforms []struct {
 			Devices []struct {
@@ -108,8 +104,8 @@ func (c *Conn) findOpenCL(ctx context.Context, place string) (object.Device, err
 			count++
 		}
 	}
-	return object.Device{}, fmt.Errorf("%w: \"opencl:%.40s\": this node has %s, the first is opencl:0",
-		object.ErrNoDevice, place, object.Counted(count, "OpenCL device"))
+	return object.Device{}, fmt.Errorf("%w: %.60q: this node has %s, the first is opencl:0",
+		object.ErrNoDevice, text, object.Counted(count, "OpenCL device"))
 }
 
 // DeviceMemory is an allocation of a device.

@@ -20,9 +20,8 @@ import (
 
 // Daemon counts the requests by kind.
 type Daemon struct {
-	Socket  string
-	version uint16
-	answer  func(kind wire.Type, nth int) (wire.Type, ipc.Payload)
+	Socket string
+	answer func(kind wire.Type, nth int) (wire.Type, ipc.Payload) // Hello, too
 
 	mu   sync.Mutex
 	came map[wire.Type]int
@@ -32,8 +31,24 @@ type Daemon struct {
 // among those of its kind, from 1 on.
 func New(t *testing.T, version uint16, answer func(kind wire.Type, nth int) (wire.Type, ipc.Payload)) *Daemon {
 	t.Helper()
-	d := &Daemon{Socket: filepath.Join(t.TempDir(), "s"), version: version, answer: answer,
-		came: make(map[wire.Type]int)}
+	return start(t, func(kind wire.Type, nth int) (wire.Type, ipc.Payload) {
+		if kind == wire.Hello {
+			return kind | wire.ReplyBit, &wire.HelloReply{Version: version, Tenant: "t"}
+		}
+		return answer(kind, nth)
+	})
+}
+
+// Greets listens for one connection, until the test ends, and answers its Hello with a frame of this kind. It gives its
+// socket.
+func Greets(t *testing.T, kind wire.Type, with ipc.Payload) (socket string) {
+	t.Helper()
+	return start(t, func(wire.Type, int) (wire.Type, ipc.Payload) { return kind, with }).Socket
+}
+
+func start(t *testing.T, answer func(kind wire.Type, nth int) (wire.Type, ipc.Payload)) *Daemon {
+	t.Helper()
+	d := &Daemon{Socket: filepath.Join(t.TempDir(), "s"), answer: answer, came: make(map[wire.Type]int)}
 	l, err := net.Listen("unix", d.Socket)
 	if err != nil {
 		t.Fatal(err)
@@ -74,10 +89,7 @@ func (d *Daemon) serveOne(c net.Conn) error {
 	if request == 0 {
 		return nil
 	}
-	said, reply := kind|wire.ReplyBit, ipc.Payload(&wire.HelloReply{Version: d.version, Tenant: "t"})
-	if kind != wire.Hello {
-		said, reply = d.answer(kind, nth)
-	}
+	said, reply := d.answer(kind, nth)
 	_, err := c.Write(ipc.AppendFrame(nil, said, 0, request, reply))
 	return err
 }
