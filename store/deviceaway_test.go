@@ -546,11 +546,13 @@ func TestCallsThatFailOnTheWay(t *testing.T) {
 }
 
 // Clients of two tenants make, get, hold, copy and delete objects at once, on two GPUs and an OpenCL device with little
-// memory, over little host memory and a disk: all that anybody has is right all the time, and at the end nothing is left.
+// memory, over little host memory and a disk: all that anybody has is right all the time, and at the end nothing is
+// left.
 func TestManyOnFullGPUs(t *testing.T) {
 	f := &fakeDevices{limit: 6 * deviceGranule}
-	s := newStore(t, Options{Devices: f, DeviceKind: kinds, Segments: 256, CapacityBytes: 24 << 20, SegmentBytes: 1 << 20,
-		SpillDir: t.TempDir(), TenantDeviceBytes: 5 * deviceGranule, IdleDeviceBytes: deviceGranule})
+	s := newStore(t, Options{Devices: f, DeviceKind: kinds, Segments: 256, CapacityBytes: 24 << 20,
+		SegmentBytes: 1 << 20, SpillDir: t.TempDir(), TenantDeviceBytes: 5 * deviceGranule,
+		IdleDeviceBytes: deviceGranule})
 	var all sync.WaitGroup
 	for n := range 4 {
 		c := connect(t, s, []string{"x", "y"}[n%2])

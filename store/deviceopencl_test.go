@@ -213,7 +213,8 @@ func TestTwinsMakeWay(t *testing.T) {
 // could not come back stays, and so does all where it would not be enough.
 func TestTwinsWithoutADisk(t *testing.T) {
 	f := &fakeDevices{limit: 9 << 20}
-	s := newStore(t, Options{Devices: f, DeviceKind: kinds, Segments: 64, CapacityBytes: 13 << 20, SegmentBytes: 1 << 20})
+	s := newStore(t, Options{Devices: f, DeviceKind: kinds, Segments: 64, CapacityBytes: 13 << 20,
+		SegmentBytes: 1 << 20})
 	c := connect(t, s, "x")
 	for i := range 4 {
 		idleOnGPU(t, c, fmt.Sprint(i), openCLDevice, text(i, 3<<20))

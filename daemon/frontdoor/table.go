@@ -99,7 +99,8 @@ var rows = map[wire.Type]row{
 		handle: on((*connection).streamPop)},
 	wire.StreamEnd:   {local: true, mutates: true, maxPayload: 9, answer: done((*connection).streamEnd)},
 	wire.StreamClose: {local: true, oneWay: true, maxPayload: 8, answer: done((*connection).streamClose)},
-	// This, StreamAck and FrameAck are acted on also where the process has ended meanwhile: it had the frame, or gave it back.
+	// This, StreamAck and FrameAck are acted on also where the process has ended meanwhile: it had the frame, or gave
+	// it back.
 	wire.StreamUnpop: {local: true, oneWay: true, atOnce: always, maxPayload: 8 + idBytes + 8,
 		answer: done((*connection).streamUnpop)},
 	wire.StreamAck: {local: true, oneWay: true, atOnce: always, maxPayload: idBytes + 8,

@@ -75,6 +75,11 @@ def sockets() -> List[str]:
     return [os.path.join(own, "tendril.sock"), _SYSTEM_SOCKET]
 
 
+def _descriptors(data: bytes) -> "tuple[int, ...]":
+    """Those of a message's SCM_RIGHTS."""
+    return struct.unpack("%di" % (len(data) // 4), data[: len(data) // 4 * 4])
+
+
 class Pending:
     """A request whose reply has not come yet. _turn guards its fields.
 
@@ -274,10 +279,8 @@ class Connection:
                     self._sock.shutdown(socket.SHUT_RDWR)
                 except OSError:
                     pass
-            if self._reading is None:  # else the reader, woken by the hang-up, closes it
-                self._sock.close()
-            while self._fds:
-                os.close(self._fds.popleft())
+            if self._reading is None:  # else the reader, woken by the hang-up, does this
+                self._drop_received()
             for segment in self._segments.values():
                 segment.close()
             for p in self._pending.values():
@@ -295,6 +298,21 @@ class Connection:
         if self._tidier is not None:
             self._tidier.end()
         self._say_lost()
+
+    def _drop_received(self) -> None:
+        """Called under _turn, on a broken connection that nobody reads: closes it, and what no frame took."""
+        self._sock.close()
+        while self._arrived:
+            for level, kind, data in self._arrived.popleft()[1]:
+                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                    self._fds.extend(_descriptors(data))
+        while self._fds:
+            os.close(self._fds.popleft())
+
+    def __del__(self) -> None:
+        """Of one that nobody closed: its descriptors and mappings end with it. A lease would have kept it."""
+        if sys is not None and not sys.is_finalizing() and self.__dict__.get("_sock") and self._dead is None:
+            self._fail(Disconnected("the connection was dropped"), hang_up=False)  # a parent's goes on
 
     def _say_lost(self) -> None:
         """On a broken connection: says that there is something to release."""
@@ -515,7 +533,7 @@ class Connection:
                     with self._turn_lock:
                         self._reading = None
                         if self._dead is not None:
-                            self._sock.close()
+                            self._drop_received()
                         if self._waiting:
                             self._turn.notify_all()
             if p.done:
@@ -586,7 +604,7 @@ class Connection:
         """Takes what recvmsg returned."""
         for level, kind, data in anc:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                self._fds.extend(struct.unpack("%di" % (len(data) // 4), data[: len(data) // 4 * 4]))
+                self._fds.extend(_descriptors(data))
         if flags & _CTRUNC or len(self._fds) > _MAX_FDS:
             raise Protocol("the daemon sent more descriptors than frames may carry")
         if not raw:

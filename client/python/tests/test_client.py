@@ -167,6 +167,47 @@ class Objects(WithFake):
         mine[0].join(20)
         self.assertFalse(mine[0].is_alive())
 
+    def test_a_client_that_is_dropped_leaves_nothing(self):
+        self.store.put(b"x" * 1000, name="x").release()
+        mapped = lambda: pathlib.Path("/proc/self/maps").read_text().count("memfd:fake")
+        for background in (True, False):
+            before, maps = descriptors(), mapped()
+            store = tendril.connect(self.fake.path, background=background)
+            store.get("x").release()
+            mine, theirs = {d for d in descriptors() - before}, mapped()
+            self.assertTrue(mine and theirs > maps)
+            tidier = store._live._tidier
+            del store
+            gc.collect()
+            if tidier is not None and tidier._thread is not None:
+                tidier._thread.join(20)
+            del tidier
+            gc.collect()
+            self.assertEqual((descriptors() & mine, mapped()), (set(), maps))
+
+    def test_a_client_that_is_closed_in_the_middle_of_a_reply(self):
+        memory = os.memfd_create("half")
+        self.addCleanup(os.close, memory)
+        half = struct.pack("<IHHQ", 100, wire.GET | wire.REPLY, wire.FLAG_FD, 9)[:9]
+        fake = FakeDaemon(lambda kind, payload: (half, [memory]) if kind == wire.GET else None)
+        self.addCleanup(fake.close)
+        store = tendril.connect(fake.path, reconnect=False)
+        self.addCleanup(store.close)
+        live = store._connection()
+        received = live._received
+
+        def closing(*message):  # what another thread does in this moment
+            closer = threading.Thread(target=live.close)
+            closer.start()
+            closer.join()
+            received(*message)
+        live._received = closing
+        with self.assertRaises(tendril.Disconnected):
+            store.get("x")
+        live._received = received
+        inode = os.fstat(memory).st_ino
+        self.assertEqual([fd for fd, _, ino in descriptors() if ino == inode], [memory])
+
     def test_no_descriptor_is_inherited(self):
         self.store.put(b"x" * 100, name="fd")
         for fd in os.listdir("/proc/self/fd"):
