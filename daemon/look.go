@@ -316,7 +316,8 @@ func roomFor(o *object.Info) int {
 		n += quoted(node) + 3
 	}
 	for _, rare := range []bool{o.Expires != nil, o.Moving != nil, o.Device != object.Device{}, o.Pinned || o.OnDisk ||
-		o.Cached || o.Checksum || o.Fillers > 0, len(o.Labels)+len(o.Grants)+len(o.Members)+len(o.Nodes) > 0} {
+		o.Cached || o.Checksum || o.Fillers > 0, o.CopiedFromNode != "" || o.CopiedFrom != object.Host,
+		len(o.Labels)+len(o.Grants)+len(o.Members)+len(o.Nodes) > 0} {
 		if rare {
 			n += 120
 		}

@@ -48,7 +48,7 @@ func (c *Conn) SealCopy(id object.ID, sums []byte) error {
 // Sums gives the object's checksums as they have been since it was sealed, or since it was first looked at; nil: they
 // are not known. They must not be altered.
 func (r *Reading) Sums() []byte {
-	if r.part != nil { // who has a GPU's memory can write it
+	if r.parts != nil { // who has a GPU's memory can write it
 		return nil
 	}
 	s := r.c.s

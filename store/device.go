@@ -504,8 +504,8 @@ func (c *Conn) getDevice(id object.ID, name string, whom *Conn) (h DeviceHandle,
 
 // Copy copies bytes of a sealed object of the tenant's, by name where from is zero, into an unsealed one of c's. One of
 // the two at least is in the memory of a GPU; an unsealed one in host memory must have a segment of its own (Spec.Own).
-// Seals of to answer ErrBusy meanwhile. Errors: ErrNotFound, ErrPermission, ErrNotSealed, ErrSealed, ErrAway,
-// ErrInvalid; ErrNoDevice (the driver failed).
+// What c holds is found by its id also when it is deleted. Seals of to answer ErrBusy meanwhile. Errors: ErrNotFound,
+// ErrPermission, ErrNotSealed, ErrSealed, ErrAway, ErrInvalid; ErrNoDevice (the driver failed).
 func (c *Conn) Copy(to object.ID, toOffset uint64, from object.ID, fromName string, fromOffset, bytes uint64) error {
 	return c.copyBytes(to, toOffset, from, fromName, fromOffset, bytes, false)
 }
@@ -584,6 +584,9 @@ func (c *Conn) copied(to, from object.ID, fromName string, away bool) (target, s
 		return nil, nil, err
 	}
 	source, err = c.find(from, fromName)
+	if r, has := c.refs[from]; has && err != nil && r.e.tenant == c.tenant { // deleted, and held
+		source, err = r.e, nil
+	}
 	switch {
 	case err != nil:
 	case source.state == object.Open:
@@ -610,7 +613,7 @@ func (e *entry) place(offset, bytes uint64) (p Place, err error) {
 			e.id, e.size)
 	}
 	switch {
-	case e.gpu != nil && !e.offDevice():
+	case e.gpu != nil && e.gpu.fd >= 0:
 		p = Place{Device: e.gpu.device, Kind: e.gpu.kind, Bytes: e.gpu.bytes, Offset: offset}
 		p.FD, err = e.gpu.forKeeper()
 	case e.seg == nil:

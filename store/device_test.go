@@ -24,6 +24,7 @@ type fakeDevices struct {
 	gone   error                    // Available's
 	real   uint64                   // what the next allocation really has; 0: as asked for, rounded
 	places []Place                  // of the copies
+	copied uint64                   // bytes of the last one
 	last   object.Device            // that was asked for
 	made   int                      // allocations
 	forgot int                      // segments
@@ -118,7 +119,7 @@ func (f *fakeDevices) Forget(fd int) {
 
 func (f *fakeDevices) Copy(_ Asker, to, from Place, n uint64) error {
 	f.mu.Lock()
-	f.places = append(f.places, to, from)
+	f.places, f.copied = append(f.places, to, from), n
 	f.mu.Unlock()
 	if err := f.called(); err != nil {
 		return err

@@ -7,7 +7,6 @@ import (
 	"os"
 
 	"github.com/cespare/xxhash/v2"
-	"golang.org/x/sys/unix"
 
 	"tendril/store/object"
 	"tendril/store/segment"
@@ -38,7 +37,7 @@ type Reading struct {
 	view  *segment.Mapping // nil: on disk, or empty
 	off   uint64
 
-	part *partCopy // what OpenPart copied, and Close ends; nil: view is the object's own memory
+	parts *parts // of an object of a device; nil: of none
 }
 
 // Open begins to read an object that c may read, by name where id is zero, without bringing it back from disk. It holds
@@ -96,21 +95,31 @@ func (r *Reading) follow() error {
 
 // Close ends reading.
 func (r *Reading) Close() {
+	if r.Rest(); r.parts != nil && r.parts.own != nil {
+		r.parts.own()
+	}
 	if r.view == nil {
 		return
 	}
-	r.view.Unmap() // fails only for a mapping that is none
-	if r.part == nil {
-		_ = r.c.Release(r.ID) // the connection's end may have done it
-	} else {
-		_ = r.part.drop(r.c)
+	r.view.Unmap()        // fails only for a mapping that is none
+	_ = r.c.Release(r.ID) // the connection's end may have done it
+}
+
+// Rest lets go of host memory that Range copied an object of a device into; the next Range takes some again.
+func (r *Reading) Rest() {
+	if r.parts != nil {
+		_ = r.parts.rest() // the connection's end may have done it
 	}
 }
 
-// InMemory reports whether Range gives what is there, and takes no memory for it.
-func (r *Reading) InMemory() bool { return r.view != nil || r.Size == 0 }
+// Copies reports whether Range copies bytes, of an object of a device: then Close may take long.
+func (r *Reading) Copies() bool { return r.parts != nil }
 
-// Range gives n bytes from off on, in the mapping or in memory of its own; valid until Close.
+// InMemory reports whether Range takes no memory but what the store charges for.
+func (r *Reading) InMemory() bool { return r.view != nil || r.parts != nil || r.Size == 0 }
+
+// Range gives n bytes from off on, in the mapping or in memory of its own: valid until Close, and of an object of a
+// device until the next Range, or Rest.
 func (r *Reading) Range(off, n uint64) ([]byte, error) {
 	if off > r.Size || n > r.Size-off {
 		return nil, fmt.Errorf("%w: bytes [%d, +%d) of an object of %d", object.ErrInvalid, off, n, r.Size)
@@ -118,9 +127,8 @@ func (r *Reading) Range(off, n uint64) ([]byte, error) {
 	switch {
 	case n == 0:
 		return nil, nil
-	case r.part != nil && (off < r.part.first || off > r.part.end || n > r.part.end-off):
-		return nil, fmt.Errorf("%w: bytes [%d, +%d) of a part [%d, %d) of an object", object.ErrInvalid, off, n,
-			r.part.first, r.part.end)
+	case r.parts != nil:
+		return r.parts.read(r, off, n)
 	case r.view != nil:
 		return r.view.Bytes()[r.off+off:][:n], nil
 	}
@@ -160,28 +168,91 @@ func (r *Reading) Checksum(ctx context.Context, between func()) (uint64, error) 
 	return sum.Sum64(), nil
 }
 
-// OpenPart is Open for bytes [off, +n) alone, of an object in whatever memory. What is in a device's, or left it for
-// host memory, is copied once into host memory that is charged to c's tenant until Close; one on disk is in host memory
-// afterwards, and takes nobody's place on the device. Its checksums are not known. It waits for the driver, and the
-// disk. Errors: Open's, Create's, Copy's; ErrTimeout (ctx).
-func (c *Conn) OpenPart(ctx context.Context, id object.ID, off, n uint64) (*Reading, error) {
-	for {
-		r, err := c.Open(id, "")
-		if !errors.Is(err, object.ErrUnsupported) {
-			return r, err
-		}
-		r, err = c.copyPart(id, off, n)
-		if !errors.Is(err, ErrAway) {
-			return r, err
-		}
-		if err := c.bringBack(ctx, id, "", false); err != nil {
-			return nil, err
-		}
+// Objects of devices are read by this process as copies of parts, in host memory that is charged to the tenant. The
+// keeper, or for a twin this process, copies; what made way is copied from where it is, and stays there.
+
+// partBytes is what a reading has of an object at most, where no more is asked for at once.
+const partBytes = 16 << 20
+
+// parts is where a Reading has an object of a device.
+type parts struct {
+	conn *Conn           // has the part
+	ctx  context.Context // ends the wait for the disk
+	part *part           // nil: none yet
+
+	own  func() // ends conn, which is the reading's own, and holds the object; nil: it is neither
+	held bool   // conn has a reference to the object
+}
+
+// part is an unsealed object in host memory, into which bytes of another are copied.
+type part struct {
+	id         object.ID
+	segment    uint64
+	view       *segment.Mapping
+	at         uint64 // where it begins in view
+	room       uint64 // its size
+	first, end uint64 // which bytes of the other it has
+}
+
+// OpenAny is Open of an object in whatever memory. Range of what is in a device's, or left it for host memory or the
+// disk, copies as much as it is asked for, and up to 16 MiB where it is asked for one range behind the other; Rest lets
+// go of that. Its checksums are not known. It waits for nothing; Range waits for the driver, and until ctx ends for the
+// disk. The object of a device is held as another one. Errors: Open's; ErrPermission: another tenant's of a device.
+// Range's: Create's, Copy's; ErrTimeout (ctx).
+func (c *Conn) OpenAny(ctx context.Context, id object.ID, name string) (*Reading, error) {
+	r, err := c.Open(id, name)
+	if !errors.Is(err, object.ErrUnsupported) {
+		return r, err
+	}
+	own, err := c.s.Connect(Owner{Tenant: c.tenant.name, Name: "reading"})
+	if err != nil {
+		return nil, err
+	}
+	end := context.AfterFunc(ctx, own.Stop)
+	if r, err = own.openParts(ctx, id, name); err != nil {
+		end()
+		own.Close()
+		return nil, err
+	}
+	r.parts.own = func() { end(); own.Close() }
+	return r, nil
+}
+
+// openParts begins to read an object of a device by c, which is for that alone.
+func (c *Conn) openParts(ctx context.Context, id object.ID, name string) (*Reading, error) {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	e, err := c.find(id, name) // no other tenant's
+	switch {
+	case err != nil:
+		return nil, err
+	case e.state == object.Open:
+		return nil, e.notSealed()
+	case e.gpu == nil: // the name is another object's now
+		return nil, fmt.Errorf("%w: %q is another object now", object.ErrNotFound, name)
+	}
+	r := &Reading{ID: e.id, Size: e.size, Class: e.class, Meta: e.meta, c: c}
+	r.parts = &parts{conn: c, ctx: ctx}
+	r.parts.hold(e)
+	return r, nil
+}
+
+// hold takes a reference, once, where the bytes are in memory: one on disk may go. mu is held.
+func (p *parts) hold(e *entry) {
+	if !p.held && e.state == object.Sealed && (e.gpu.fd >= 0 || e.isStranded()) {
+		p.conn.refer(e)
+		p.held = true
 	}
 }
 
-// copyPart copies bytes of an object of a device into an object of c's own, which Reading.Close ends.
-func (c *Conn) copyPart(id object.ID, off, n uint64) (*Reading, error) {
+// OpenPart is OpenAny for bytes [off, +n) alone, which of an object of a device are copied here and now, once, and
+// read even if the object goes. One in host memory is Open's. It waits for the driver, and the disk. Errors: Open's,
+// Create's, Copy's; ErrTimeout (ctx).
+func (c *Conn) OpenPart(ctx context.Context, id object.ID, off, n uint64) (*Reading, error) {
+	r, err := c.Open(id, "")
+	if !errors.Is(err, object.ErrUnsupported) {
+		return r, err
+	}
 	info, err := c.deviceObject(id)
 	if err != nil {
 		return nil, err
@@ -189,37 +260,114 @@ func (c *Conn) copyPart(id object.ID, off, n uint64) (*Reading, error) {
 	if n == 0 || off > info.Size || n > info.Size-off {
 		return nil, fmt.Errorf("%w: bytes [%d, +%d) of object %s of %d", object.ErrInvalid, off, n, id, info.Size)
 	}
-	made, err := c.Create(Spec{SizeBytes: n, Own: true})
-	if err != nil {
-		return nil, fmt.Errorf("%d bytes of host memory to copy object %s, of device %s, into: %w", n, id, info.Device, err)
+	r = &Reading{ID: id, Size: info.Size, Class: info.Class, Meta: info.Meta, c: c, parts: &parts{conn: c, ctx: ctx}}
+	if err := r.parts.take(id, off, n); err != nil {
+		return nil, errors.Join(err, r.parts.rest())
 	}
-	part := &partCopy{id: made.ID, segment: made.Ref.Segment, first: off, end: off + n}
-	r := &Reading{ID: id, Size: info.Size, Class: info.Class, Meta: info.Meta, c: c, part: part}
-	if err = c.CopyAway(made.ID, 0, id, "", off, n); err == nil {
-		file := os.NewFile(uintptr(made.FD), "part")
-		r.view, err = segment.Map(file, made.Ref.SegmentBytes, false)
-		file.Close()
-	} else {
-		unix.Close(made.FD)
-	}
-	if err != nil {
-		return nil, errors.Join(err, part.drop(c))
-	}
-	r.off = made.Ref.Offset - off // wraps around, and Range adds what is at least off
 	return r, nil
 }
 
-// partCopy is the copy that OpenPart made.
-type partCopy struct {
-	id         object.ID
-	segment    uint64
-	first, end uint64 // which bytes of the object it has
+// read gives bytes of an object, which are copied here where the part does not have them.
+func (p *parts) read(r *Reading, off, n uint64) ([]byte, error) {
+	x := p.part
+	if x != nil && off >= x.first && off <= x.end && n <= x.end-off {
+		return x.view.Bytes()[x.at+off-x.first:][:n], nil
+	}
+	if p.own == nil {
+		return nil, fmt.Errorf("%w: bytes [%d, +%d) of an object, of which another part was copied", object.ErrInvalid, off, n)
+	}
+	ahead := n
+	if x != nil && off > x.first && off <= x.end { // one behind the other
+		ahead = min(max(n, min(2*(x.end-x.first), partBytes)), r.Size-off)
+	}
+	err := p.take(r.ID, off, ahead)
+	if ahead > n && object.IsShort(err) {
+		err = p.take(r.ID, off, n)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p.part.view.Bytes()[p.part.at:][:n], nil
 }
 
-// drop ends it; nobody has it mapped.
-func (p *partCopy) drop(c *Conn) error {
-	err := c.Abort(p.id)
-	_ = c.Forget(p.segment) // the abort may have ended it already
+// take has the part be bytes [off, +n) of an object, wherever they are: one on disk is in host memory afterwards, and
+// takes nobody's place on the device.
+func (p *parts) take(id object.ID, off, n uint64) error {
+	if p.ctx.Err() != nil {
+		return fmt.Errorf("%w: read object %s: %w", object.ErrTimeout, id, context.Cause(p.ctx))
+	}
+	if p.part != nil && p.part.room < n {
+		if err := p.rest(); err != nil {
+			return err
+		}
+	}
+	c := p.conn
+	if p.part == nil {
+		var err error
+		if p.part, err = c.newPart(n); err != nil {
+			return fmt.Errorf("%d bytes of host memory to copy object %s, of a device, into: %w", n, id, err)
+		}
+	}
+	p.part.first, p.part.end = 0, 0
+	for {
+		err := c.CopyAway(p.part.id, 0, id, "", off, n)
+		switch {
+		case err == nil:
+			p.part.first, p.part.end = off, off+n
+			if p.own != nil {
+				p.holdNow(id)
+			}
+			return nil
+		case !errors.Is(err, ErrAway):
+			return err
+		}
+		if err := c.bringBack(p.ctx, id, "", false); err != nil {
+			return err
+		}
+	}
+}
+
+// holdNow is hold of an object that may be deleted.
+func (p *parts) holdNow(id object.ID) {
+	s := p.conn.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.objects[id]; e != nil {
+		p.hold(e)
+	}
+}
+
+// rest lets go of the part.
+func (p *parts) rest() (err error) {
+	if x := p.part; x != nil {
+		p.part = nil
+		err = x.drop(p.conn)
+	}
+	return err
+}
+
+// newPart makes a part with room for n bytes.
+func (c *Conn) newPart(n uint64) (*part, error) {
+	made, err := c.Create(Spec{SizeBytes: n, Own: true})
+	if err != nil {
+		return nil, err
+	}
+	x := &part{id: made.ID, segment: made.Ref.Segment, at: made.Ref.Offset, room: n}
+	file := os.NewFile(uintptr(made.FD), "part")
+	defer file.Close()
+	if x.view, err = segment.Map(file, made.Ref.SegmentBytes, false); err != nil {
+		return nil, errors.Join(err, x.drop(c))
+	}
+	return x, nil
+}
+
+// drop ends it; nobody else has it mapped.
+func (x *part) drop(c *Conn) error {
+	if x.view != nil {
+		_ = x.view.Unmap() // fails only for a mapping that is none
+	}
+	err := c.Abort(x.id)
+	_ = c.Forget(x.segment) // the abort may have ended it already
 	return err
 }
 

@@ -141,7 +141,7 @@ func (c *connection) hold(f *ipc.Frame, m wire.GetRequest) error {
 
 // giveHold answers a Hold of an object that is there. mu is held.
 func (c *connection) giveHold(f *ipc.Frame, id object.ID, name string) error {
-	r, err := c.store.Open(id, name)
+	r, err := c.store.OpenAny(c.ctx, id, name)
 	if err != nil {
 		return err
 	}
@@ -177,6 +177,9 @@ func (c *connection) releaseHold(id object.ID) bool {
 	}
 	if h.count--; h.count == 0 {
 		delete(c.holds, id)
+		if c.ranged == h.reading {
+			c.ranged = nil
+		}
 		h.reading.Close()
 		c.store.UnchargeRequest(mappingBytes)
 	}
@@ -201,14 +204,34 @@ func (c *connection) readRange(f *ipc.Frame, m wire.ReadRangeRequest) error {
 	h := c.holds[m.ID] // serve's goroutine, which is here, is the one that releases
 	c.mu.Unlock()
 	if h != nil {
+		if c.ranged != nil && c.ranged != h.reading {
+			c.ranged.Rest() // one object of a device at a time has host memory
+		}
+		c.ranged = h.reading
 		return c.replyRange(f, h.reading, m)
 	}
-	r, err := brought(c, m.ID, func() (*store.Reading, error) { return c.store.Open(m.ID, m.Name) })
+	r, err := c.openAny(m.ID, m.Name)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
 	return c.replyRange(f, r, m)
+}
+
+// openAny opens an object for the request at hand, also one that other nodes have, or one in the memory of a device.
+func (c *connection) openAny(id object.ID, name string) (*store.Reading, error) {
+	return broughtNamed(c, id, name, func(id object.ID, name string) (*store.Reading, error) {
+		return c.store.OpenAny(c.ctx, id, name)
+	})
+}
+
+// unlessEnding keeps an answer back that says of memory of a device that the daemon ends: the connection ends next, and
+// the client asks the daemon that takes over.
+func (c *connection) unlessEnding(err error) error {
+	if errors.Is(err, store.ErrDevicesEnded) {
+		<-c.ctx.Done()
+	}
+	return err
 }
 
 // replyRange sends what lies in memory from there, without a copy, but for little.
@@ -222,7 +245,7 @@ func (c *connection) replyRange(f *ipc.Frame, r *store.Reading, m wire.ReadRange
 	}
 	b, err := r.Range(m.Offset, uint64(m.Bytes))
 	if err != nil {
-		return err
+		return c.unlessEnding(err)
 	}
 	return c.replyLater(func() {
 		if len(b) < flushBytes/2 {

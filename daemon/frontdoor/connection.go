@@ -69,6 +69,8 @@ type connection struct {
 
 	handOnTurn func() // the same, for who waits at once for something else
 
+	ranged *store.Reading // serve's: the Hold that the last ReadRange read; nil: none, or it is released
+
 	stateMu    sync.Mutex // guards what follows, and store's coming; before the store's
 	session    uint64
 	hasSession bool

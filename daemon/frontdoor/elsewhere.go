@@ -77,6 +77,23 @@ func (r *pendingRequest) bring(id object.ID) {
 	r.c.flush() // a failure is met by serve
 }
 
+// broughtNamed is brought for who may name the object instead: by a name of this node, or a published one.
+func broughtNamed[T any](c *connection, id object.ID, name string, do func(object.ID, string) (T, error)) (T, error) {
+	if id.IsZero() && name != "" {
+		v, err := do(id, name)
+		if !errors.Is(err, object.ErrNotFound) {
+			return v, err
+		}
+		c.awaitEntry(c.srv.opts.EntryTime)
+		published, none := c.resolve(name, err)
+		if none != nil {
+			return v, c.unsure(err)
+		}
+		id, name = published, ""
+	}
+	return brought(c, id, func() (T, error) { return do(id, name) })
+}
+
 // brought does something with an object, and once more where it had to be brought.
 func brought[T any](c *connection, id object.ID, do func() (T, error)) (T, error) {
 	v, err := do()

@@ -142,6 +142,9 @@ func (c *connection) giveGet(f *ipc.Frame, id object.ID, name string) error {
 }
 
 func (c *connection) release(m wire.IDMessage) error {
+	if h := c.holds[m.ID]; h != nil && c.polled && h.reading.Copies() {
+		return store.ErrWouldWait
+	}
 	if c.releaseHold(m.ID) {
 		return nil
 	}

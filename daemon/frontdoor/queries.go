@@ -3,7 +3,6 @@ package frontdoor
 import (
 	"tendril/ipc"
 	"tendril/ipc/wire"
-	"tendril/store"
 )
 
 func (c *connection) grant(m wire.GrantRequest) error {
@@ -15,11 +14,11 @@ func (c *connection) rename(m wire.RenameRequest) error {
 }
 
 func (c *connection) checksum(m wire.NameMessage) (ipc.Payload, error) {
-	r, err := brought(c, m.ID, func() (*store.Reading, error) { return c.store.Open(m.ID, m.Name) })
+	r, err := c.openAny(m.ID, m.Name)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
 	sum, err := r.Checksum(c.ctx, c.nextTurn)
-	return &wire.Number{N: sum}, err
+	return &wire.Number{N: sum}, c.unlessEnding(err)
 }

@@ -21,15 +21,16 @@ type opened struct {
 }
 
 // reply sends the object, or the range that was asked for (RFC 9110 §14). Several ranges, or one that is malformed, are
-// answered with the whole object, as §14.2 allows. The bytes of a sealed object never change, so its tag is its id.
-func (o opened) reply(ctx *fasthttp.RequestCtx) {
+// answered with the whole object, as §14.2 allows. The bytes of a sealed object never change, so its tag is its id. An
+// error says that the first of them cannot be had, and nothing is answered yet.
+func (o opened) reply(ctx *fasthttp.RequestCtx) error {
 	h := &ctx.Response.Header
 	h.Set(fasthttp.HeaderAcceptRanges, "bytes")
 	h.Set(fasthttp.HeaderContentDisposition, `attachment; filename="`+o.id.String()+`"`)
 	tag := `"` + o.id.String() + `"`
 	if unchanged(ctx, tag) {
 		o.data.Close()
-		return
+		return nil
 	}
 	size := o.data.Size()
 	from, n, partial := uint64(0), size, false
@@ -41,7 +42,17 @@ func (o opened) reply(ctx *fasthttp.RequestCtx) {
 			h.Set(fasthttp.HeaderContentRange, fmt.Sprintf("bytes */%d", size))
 			refuse(ctx, fasthttp.StatusRequestedRangeNotSatisfiable,
 				fmt.Sprintf("range %.60q of %d bytes", ranges, size), "ask for bytes that are there")
-			return
+			return nil
+		}
+	}
+	d := &download{data: o.data, conn: ctx.Conn(), at: from, left: n}
+	if !ctx.IsHead() { // from then on it is too late to say that the disk or the device fails
+		var err error
+		if d.first, err = o.data.Range(from, min(n, ChunkBytes)); err != nil {
+			o.data.Close()
+			h.Del(fasthttp.HeaderETag)
+			h.Del(fasthttp.HeaderContentDisposition)
+			return err
 		}
 	}
 	ctx.SetContentType("application/octet-stream")
@@ -49,7 +60,8 @@ func (o opened) reply(ctx *fasthttp.RequestCtx) {
 		ctx.SetStatusCode(fasthttp.StatusPartialContent)
 		h.Set(fasthttp.HeaderContentRange, fmt.Sprintf("bytes %d-%d/%d", from, from+n-1, size))
 	}
-	ctx.SetBodyStream(&download{data: o.data, conn: ctx.Conn(), at: from, left: n}, int(n))
+	ctx.SetBodyStream(d, int(n))
+	return nil
 }
 
 // rangeOf reads a Range header of one range. partial: it is good, and n bytes from off on are meant. fits is false
@@ -84,6 +96,15 @@ type download struct {
 	data     Data
 	conn     net.Conn
 	at, left uint64
+	first    []byte // the first chunk, until it is sent; nil: it is to be read
+}
+
+// chunk gives the next bytes, at most n.
+func (d *download) chunk(n uint64) (b []byte, err error) {
+	if b, d.first = d.first, nil; b != nil {
+		return b[:min(n, uint64(len(b)))], nil
+	}
+	return d.data.Range(d.at, n)
 }
 
 // SupportsBodyWriteTo has fasthttp call WriteTo.
@@ -101,7 +122,7 @@ func (d *download) WriteTo(w io.Writer) (written int64, err error) {
 		if err := d.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 			return written, err
 		}
-		chunk, err := d.data.Range(d.at, min(d.left, ChunkBytes))
+		chunk, err := d.chunk(min(d.left, ChunkBytes))
 		if err != nil {
 			return written, err
 		}
@@ -122,7 +143,7 @@ func (d *download) Read(b []byte) (int, error) {
 	if d.left == 0 {
 		return 0, io.EOF
 	}
-	chunk, err := d.data.Range(d.at, min(d.left, ChunkBytes, uint64(len(b))))
+	chunk, err := d.chunk(min(d.left, ChunkBytes, uint64(len(b))))
 	n := copy(b, chunk)
 	d.at, d.left = d.at+uint64(n), d.left-uint64(n)
 	return n, err

@@ -68,7 +68,7 @@ var routes = []route{
 		}},
 	{path: "/v1/objects/{id}", what: "One object.", of: object.Info{},
 		answer: func(s *Server, v Viewer, q query) (any, error) { return s.opts.Source.Object(v, q.id) }},
-	{path: "/v1/objects/{id}/data", what: "The bytes of a sealed object, or a range of them.",
+	{path: "/v1/objects/{id}/data", what: "The bytes of a sealed object, or a range of them.", reads: true,
 		answer: func(s *Server, v Viewer, q query) (any, error) {
 			data, err := s.opts.Source.Open(v, q.id)
 			return opened{q.id, data}, err
@@ -442,7 +442,10 @@ func (s *Server) reply(ctx *fasthttp.RequestCtx, r *route, v Viewer, q query) {
 		ctx.SetContentType("text/plain; version=0.0.4; charset=utf-8")
 		ctx.SetBodyString(string(a))
 	case opened:
-		a.reply(ctx)
+		if err := a.reply(ctx); err != nil {
+			status, next := statusOf(err)
+			refuse(ctx, status, err.Error(), next)
+		}
 	case following:
 		a.reply(ctx, s.closing, s.opts.Beat)
 	case health:
