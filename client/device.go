@@ -297,10 +297,37 @@ func (o *DeviceObject) Release() {
 	o.held.Release()
 }
 
+// CopyToDevice makes an object in the memory of a device of a sealed one in any other memory, by name where id is zero,
+// with the metadata of that one unless o has some. One that other nodes have published comes into host memory here
+// first. wait is as in Get. The caller must Release it. Errors: Open's, CreateDevice's, CopyObject's; object.ErrExists
+// where the name is taken.
+func (c *Conn) CopyToDevice(ctx context.Context, id object.ID, name string, wait time.Duration, device object.Device,
+	o CreateOptions) (*DeviceObject, error) {
+	from, err := c.Open(ctx, id, name, wait)
+	if err != nil {
+		return nil, err
+	}
+	defer from.Close()
+	if o.Meta == nil {
+		o.Meta = from.Meta()
+	}
+	b, err := c.CreateDevice(ctx, device, from.Size(), o)
+	if err != nil {
+		return nil, err
+	}
+	if err = c.CopyObject(ctx, b.ID(), 0, from.ID(), "", 0, from.Size()); err == nil {
+		var made *DeviceObject
+		if made, err = b.Seal(ctx); err == nil {
+			return made, nil
+		}
+	}
+	return nil, errors.Join(err, b.Abort(ctx))
+}
+
 // CopyObject has the daemon copy bytes of a sealed object, by name where from is zero, into an unsealed one of this
-// connection. One of the two at least is in the memory of a GPU, and one in host memory that is copied into was created
-// with Own. Errors: object.ErrInvalid, ErrNotFound, ErrNotSealed, ErrSealed, ErrPermission, ErrNoDevice (the driver
-// failed); ErrDisconnected.
+// connection. One that other nodes have published is brought into host memory here first. One of the two at least is in
+// the memory of a GPU, and one in host memory that is copied into was created with Own. Errors: object.ErrInvalid,
+// ErrNotFound, ErrNotSealed, ErrSealed, ErrPermission, ErrNoDevice (the driver failed); ErrDisconnected.
 func (c *Conn) CopyObject(ctx context.Context, to object.ID, toOffset uint64, from object.ID, fromName string,
 	fromOffset, bytes uint64) error {
 	return c.simple(ctx, wire.CopyObject, &wire.CopyRequest{To: to, ToOffset: toOffset, From: from, FromName: fromName,

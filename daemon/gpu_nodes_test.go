@@ -79,10 +79,12 @@ func TestAnObjectOfAGPUAtAnotherNode(t *testing.T) {
 			t.Errorf("%d bytes: other bytes, or metadata %q", size, got.Meta())
 		}
 		info, err := x.conns[1].Stat(bg, id)
-		if err != nil || info.Kind != object.Host || !info.Device.IsZero() || info.CopiedFrom != object.CUDA {
+		if err != nil || info.Kind != object.Host || !info.Device.IsZero() || info.CopiedFrom != object.CUDA ||
+			info.CopiedFromNode != "n0" {
 			t.Errorf("at the other node: %+v, %v", info, err)
 		}
-		if here, err := x.conns[0].Stat(bg, id); err != nil || here.Kind != object.CUDA || here.CopiedFrom != 0 {
+		if here, err := x.conns[0].Stat(bg, id); err != nil || here.Kind != object.CUDA || here.CopiedFrom != 0 ||
+			here.CopiedFromNode != "" {
 			t.Errorf("at its own: %+v, %v", here, err)
 		}
 		got.Release()
@@ -317,4 +319,83 @@ func gpuFiles(t *testing.T) (n int) {
 		}
 	}
 	return n
+}
+
+// TestAnObjectOfAnotherNodeIntoAGPU: a copy brings what other nodes have published, by its name or its ID, and puts it
+// into memory of a GPU here, with its metadata. It is this node's own then, and goes its own way.
+func TestAnObjectOfAnotherNodeIntoAGPU(t *testing.T) {
+	driver := fakecuda.Build(t)
+	x := newCluster(t, 2, func(_ int, c *Config) { c.CUDADriver = driver })
+	bg := context.Background()
+	gpu, err := x.conns[0].FindGPU(bg, "cuda:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const meta = `{"dtype":"|u1"}`
+	onGPU, inHost := noise(1, 3<<20+5), noise(2, 1<<20+9)
+	id := x.publishOnGPU(gpu, "g", onGPU, meta)
+	host, err := x.conns[0].Put(bg, inHost, client.CreateOptions{Name: "h", Class: object.Named})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Release()
+	if _, err := x.conns[0].Publish(bg, host.ID(), "", false); err != nil {
+		t.Fatal(err)
+	}
+	x.share()
+	there, err := x.conns[1].FindGPU(bg, "cuda:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(name string, obj *client.DeviceObject, err error, want []byte) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		defer obj.Release()
+		if obj.Memory.Device != there || contents(t, &obj.Memory, len(want)) != string(want) {
+			t.Errorf("%s: on %s, or other bytes", name, obj.Memory.Device)
+		}
+	}
+	obj, err := x.conns[1].CopyToDevice(bg, object.ID{}, "g", 0, there, client.CreateOptions{Name: "g",
+		Class: object.Named})
+	if err == nil && string(obj.Meta()) != meta {
+		t.Errorf("metadata %q", obj.Meta())
+	}
+	check("by name", obj, err, onGPU)
+	if err := x.conns[1].DeleteByName(bg, "g"); err != nil { // the copy, which hides what is published
+		t.Error(err)
+	}
+	if _, err := x.conns[1].Stat(bg, id); err != nil {
+		t.Errorf("the published one: %v", err)
+	}
+	for what, from := range map[string]struct {
+		id   object.ID
+		name string
+		want []byte
+	}{"h by name": {name: "h", want: inHost}, "h by its ID": {id: host.ID(), want: inHost}, "g by its ID": {id: id, want: onGPU}} {
+		// as C and Python do, who ask for nothing but the copy
+		b, err := x.conns[1].CreateDevice(bg, there, uint64(len(from.want)), client.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := x.conns[1].CopyObject(bg, b.ID(), 0, from.id, from.name, 0, uint64(len(from.want))); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		obj, err := b.Seal(bg)
+		check(what, obj, err, from.want)
+	}
+	b, err := x.conns[1].CreateDevice(bg, there, 10, client.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := x.conns[1].CopyObject(bg, b.ID(), 0, object.ID{}, "none", 0, 10); !errors.Is(err, object.ErrNotFound) {
+		t.Errorf("one that nobody has: %v", err)
+	}
+	if err := x.conns[1].CopyObject(bg, b.ID(), 0, object.ID{}, "h", 0, 11); !errors.Is(err, object.ErrInvalid) {
+		t.Errorf("beyond the end: %v", err)
+	}
+	if err := b.Abort(bg); err != nil {
+		t.Error(err)
+	}
 }

@@ -300,7 +300,7 @@ func roomFor(o *object.Info) int {
 			n += 3
 		}
 	}
-	for _, text := range []string{o.Name, o.Tenant, o.Creator, o.Fault, o.Published} {
+	for _, text := range []string{o.Name, o.Tenant, o.Creator, o.Fault, o.Published, o.CopiedFromNode} {
 		n += quoted(text)
 	}
 	for key, value := range o.Labels {
@@ -552,7 +552,7 @@ func (l *look) Object(v inspect.Viewer, id object.ID) (info object.Info, err err
 }
 
 // reading is an object that is read over HTTP (inspect.Data). Its tenant is charged for the mapping, and for a chunk
-// where that is read from disk.
+// where that is read from disk, or copied from the memory of a device.
 type reading struct {
 	conn    *store.Conn
 	r       *store.Reading
@@ -565,7 +565,7 @@ const readingBytes = 8 << 10
 // Open implements inspect.Source.
 func (l *look) Open(v inspect.Viewer, id object.ID) (data inspect.Data, err error) {
 	err = l.reaching(v, func(conn *store.Conn) error {
-		r, err := conn.Open(id, "")
+		r, err := conn.OpenAny(l.ctx, id, "")
 		if err != nil {
 			return err
 		}

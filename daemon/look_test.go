@@ -131,6 +131,7 @@ func TestRoomForObjects(t *testing.T) {
 	full.Expires, full.Pinned, full.OnDisk, full.Checksum, full.Cached = &at, true, true, true, true
 	full.Nodes, full.Fillers, full.Moving = []string{"n0", "n1"}, 1<<20, &object.Transfer{To: "memory", DoneBytes: 1 << 60}
 	full.Device = object.Device{1, 2, 3}
+	full.CopiedFrom, full.CopiedFromNode = object.OpenCL, "n0, n1"
 	full.Meta = json.RawMessage(`{"shape":[1000,1000],"dtype":"<f4"}`)
 	list = append(list, full)
 	full.Meta = json.RawMessage(`["` + strings.Repeat("<&>", 1000) + strings.Repeat("\u2028", 300) + `"]`)

@@ -650,7 +650,7 @@ func TestReplicasSayWhatTheyAre(t *testing.T) {
 			t.Errorf("%s over HTTP: %s", id, body)
 		}
 	}
-	if name, _ := x.all[1].Published("another", replica); name != "" {
+	if name, _, _ := x.all[1].Published("another", replica); name != "" {
 		t.Errorf("another tenant hears %q", name)
 	}
 	if info, err := x.conns[0].Stat(context.Background(),

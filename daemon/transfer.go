@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,12 +43,18 @@ type bringings struct {
 	of     map[string]int // that have a turn, by tenant
 	turns  int            // of all
 	change chan struct{}  // closed when a turn is free
-	copies map[object.ID]string
+	copies map[object.ID]broughtCopy
 	came   chan struct{}        // has one where a copy came
 	rates  map[fsm.UUID]float64 // bytes a second from other nodes, a moving mean
 
 	follower *store.Follower // of copies; set before the front door opens
 	serving  atomic.Int32    // chunks' requests of other nodes
+}
+
+// broughtCopy is an object that was brought here.
+type broughtCopy struct {
+	tenant string
+	from   string // names of the nodes that gave it; "": it has no bytes
 }
 
 type bringKey struct {
@@ -65,6 +72,7 @@ type bringing struct {
 	bytes  uint64 // the object's
 	name   string
 	from   atomic.Pointer[string]
+	givers string // names of the nodes that gave bytes; fetch's
 	have   atomic.Uint64
 
 	waiting int         // who still needs it; guarded by bringings.mu
@@ -73,7 +81,7 @@ type bringing struct {
 
 func newBringings() *bringings {
 	return &bringings{all: map[bringKey]*bringing{}, of: map[string]int{}, change: make(chan struct{}),
-		came: make(chan struct{}, 1), copies: map[object.ID]string{}, rates: map[fsm.UUID]float64{}}
+		came: make(chan struct{}, 1), copies: map[object.ID]broughtCopy{}, rates: map[fsm.UUID]float64{}}
 }
 
 // TransferStatus is one object on its way to this node, in `tendril status`.
@@ -162,13 +170,18 @@ func (d *Daemon) Elsewhere(tenant string, id object.ID) (is bool) {
 }
 
 // Published implements frontdoor.Elsewhere.
-func (d *Daemon) Published(tenant string, id object.ID) (name string, kind object.Kind) {
+func (d *Daemon) Published(tenant string, id object.ID) (name string, kind object.Kind, from string) {
 	d.meta.raft.View(func(s *fsm.State) {
 		if o, ok := s.Object(fsm.UUID(id)); ok && o.Tenant == tenant {
 			name, kind = o.Name, object.Kind(o.Kind)
 		}
 	})
-	return name, kind
+	d.bringing.mu.Lock()
+	defer d.bringing.mu.Unlock()
+	if x := d.bringing.copies[id]; x.tenant == tenant {
+		from = x.from
+	}
+	return name, kind, from
 }
 
 // Describe implements frontdoor.Elsewhere.
@@ -310,7 +323,7 @@ func (d *Daemon) fetchInto(ctx context.Context, conn *store.Conn, o fsm.Object, 
 	if err != nil {
 		return errors.Join(err, ignoreNotFound(conn.Abort(id)))
 	}
-	d.noteCopy(o)
+	d.noteCopy(o, x.givers)
 	if _, _, still := d.publishedAs(o.Tenant, id); !still { // who forgets copies may have looked before
 		return errors.Join(fmt.Errorf("%w: %q was unpublished while it was brought here", object.ErrNotFound, o.Name),
 			d.dropCopy(o.Tenant, id))
@@ -416,11 +429,24 @@ func (d *Daemon) receive(ctx context.Context, conn *store.Conn, file *os.File, h
 		log.WithError(fault).Info("a node did not give an object")
 	}
 	d.bringing.measured(result)
+	x.givers = namesOf(sources, result.Bytes)
 	if err != nil {
 		return nil, d.notGiven(o, err)
 	}
 	log.WithField("bytes", o.SizeBytes).WithField("seconds", result.Took.Seconds()).Debug("an object was brought here")
 	return result.Sums, nil
+}
+
+// namesOf gives the names of those that gave bytes, in order.
+func namesOf(sources []transfer.Source, bytes map[transfer.ID]uint64) string {
+	var names []string
+	for _, s := range sources {
+		if bytes[s.Node] > 0 {
+			names = append(names, s.Name)
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
 }
 
 // intoMemory is an object's place in a segment's file.
@@ -642,10 +668,10 @@ func (h *nodeServer) Drop(from transfer.ID, n transfer.Named) error {
 }
 
 // noteCopy remembers a cached copy.
-func (d *Daemon) noteCopy(o fsm.Object) {
+func (d *Daemon) noteCopy(o fsm.Object, from string) {
 	b, id := d.bringing, object.ID(o.ID)
 	b.mu.Lock()
-	b.copies[id] = o.Tenant
+	b.copies[id] = broughtCopy{o.Tenant, from}
 	select {
 	case b.came <- struct{}{}:
 	default:
@@ -735,8 +761,8 @@ func (d *Daemon) dropUnpublishedOnce() {
 func (b *bringings) unpublished(published func(object.ID) bool) map[object.ID]string {
 	b.mu.Lock()
 	all := make(map[object.ID]string, len(b.copies))
-	for id, tenant := range b.copies {
-		all[id] = tenant
+	for id, x := range b.copies {
+		all[id] = x.tenant
 	}
 	b.mu.Unlock()
 	for id := range all {

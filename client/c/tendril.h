@@ -487,8 +487,9 @@ TENDRIL_API int tendril_get_device(tendril *, tendril_key, int64_t wait_ms, tend
 TENDRIL_API void tendril_release_device(tendril_device_object *);
 
 /* Has the daemon copy size bytes of a sealed object into an unsealed one of this connection, named by its id. At
- * least one of the two is in the memory of a GPU. A destination in host memory must have been created with the option
- * own. It returns when the bytes are there. TENDRIL_NO_DEVICE: the driver failed. */
+ * least one of the two is in the memory of a GPU; an object that other nodes have published is brought into host memory
+ * first. A destination in host memory must have been created with the option own. It returns when the bytes are there.
+ * TENDRIL_NO_DEVICE: the driver failed. */
 TENDRIL_API int tendril_copy(tendril *, const tendril_id *to, uint64_t to_offset, tendril_key from,
                              uint64_t from_offset, uint64_t size);
 

@@ -231,9 +231,9 @@ type Elsewhere interface {
 	Bring(ctx context.Context, tenant string, id object.ID) (release func(), err error)
 	// Describe gives what the cluster knows of it. ErrNotFound: nothing.
 	Describe(tenant string, id object.ID) (object.Info, error)
-	// Published gives the name under which an object of the tenant is published, "" for none, and its kind there where
-	// it was made. It answers at once.
-	Published(tenant string, id object.ID) (name string, kind object.Kind)
+	// Published gives the name under which an object of the tenant is published, "" for none, its kind there where it
+	// was made, and which nodes gave it to this one, "" where that is not known. It answers at once.
+	Published(tenant string, id object.ID) (name string, kind object.Kind, from string)
 	// Place says, as JSON, where a published object's next replica would go. It may wait for other nodes.
 	Place(ctx context.Context, tenant string, m wire.PlaceRequest) ([]byte, error)
 	// Replicate says how many nodes are to have a published object, or which, and as JSON how far that is.

@@ -132,6 +132,15 @@ func isGone(err error) bool {
 		!errors.Is(err, store.ErrDevicesEnded)
 }
 
+// copyBrought is copyBack, also of an object that other nodes have published: it comes into host memory here first.
+func (c *connection) copyBrought(m wire.CopyRequest) error {
+	_, err := broughtNamed(c, m.From, m.FromName, func(id object.ID, name string) (none, error) {
+		m.From, m.FromName = id, name
+		return none{}, c.copyBack(m)
+	})
+	return err
+}
+
 // copyBack copies what an object is asked for, which is brought back before, or read where it is if its GPU is gone.
 func (c *connection) copyBack(m wire.CopyRequest) error {
 	for {
@@ -160,7 +169,7 @@ func (c *connection) sealDevice(m wire.SealDeviceRequest) error {
 func (c *connection) copyObject(f *ipc.Frame, m wire.CopyRequest) error {
 	header := ipc.Frame{Header: f.Header}
 	return c.later(store.WaitBytes, func() {
-		err := c.copyBack(m)
+		err := c.copyBrought(m)
 		if errors.Is(err, store.ErrDevicesEnded) {
 			return
 		}

@@ -19,8 +19,7 @@ import (
 // called tells of an object without a name here what it is published under: it is a replica, or a copy.
 func (c *connection) called(o *object.Info) {
 	if there := c.srv.opts.Elsewhere; there != nil && o.Name == "" {
-		name, kind := there.Published(o.Tenant, o.ID)
-		o.IsReplica(name, kind)
+		o.IsReplica(there.Published(o.Tenant, o.ID))
 	}
 }
 

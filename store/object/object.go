@@ -209,12 +209,15 @@ type Info struct {
 	// CopiedFrom is the kind of memory that such a replica or copy, in host memory, was made of: that of a device of
 	// another node. Host: it was host memory there, too.
 	CopiedFrom Kind `json:"copied_from,omitempty"`
+	// CopiedFromNode names the nodes that its bytes came from, where this daemon brought it here.
+	CopiedFromNode string `json:"copied_from_node,omitempty"`
 }
 
-// IsReplica says of an object without a name what it is published under, and as what kind it was made; "": it is not.
-func (o *Info) IsReplica(name string, made Kind) {
+// IsReplica says of an object without a name what it is published under, as what kind it was made, and which nodes gave
+// it to this one; name "": it is not.
+func (o *Info) IsReplica(name string, made Kind, from string) {
 	if o.Published = name; name != "" && o.Kind == Host {
-		o.CopiedFrom = made
+		o.CopiedFrom, o.CopiedFromNode = made, from
 	}
 }
 

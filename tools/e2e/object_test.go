@@ -342,13 +342,13 @@ func TestAnObjectOfAnotherNodesOpenCLDevice(t *testing.T) {
 	}
 	same("there")
 	if out := run(1, "stat", "there"); !strings.Contains(out, "host, ") ||
-		!strings.Contains(out, "memory of kind opencl, of a device of another node") {
+		!strings.Contains(out, "a (made in memory of kind opencl, of a device)") {
 		t.Errorf("%s", out)
 	}
 	if out := run(1, "ls"); !strings.Contains(out, "ephemeral of opencl") {
 		t.Errorf("%s", out)
 	}
-	run(1, "put", filepath.Join(dir, "out"), "--name", "again", "--device", "opencl:0")
+	run(1, "get", "there", "--device", "opencl:0", "--name", "again")
 	same("again")
 	run(0, "replicate", "there", "--replicas", "2")
 	run(0, "rm", "there")

@@ -21,17 +21,23 @@ import (
 const getExample = `  tendril get photo.jpg -o copy.jpg
   tendril get 0123456789abcdef0123456789abcdef | sha256sum
   tendril get result -o result.bin --wait 30s   # wait until it exists
-  tendril get weights.bin --server gpubox --offset 1MiB --length 4096 -o part`
+  tendril get weights.bin --server gpubox --offset 1MiB --length 4096 -o part
+  tendril get weights.bin --device cuda:0       # into the memory of a GPU of this node, from wherever it is`
 
 func (c *cli) getVerb() *cobra.Command {
 	var out, offset, length string
 	var wait time.Duration
+	var to onto
 	cmd := &cobra.Command{
 		Use:   "get NAME|ID",
 		Short: "Write an object's bytes to a file or to standard output",
 		Long: "Write an object's bytes to a file or to standard output. A name is looked up among this node's objects\n" +
 			"first, then among published ones. The beginning of an ID is enough; write id: before it if it is also a name.\n" +
-			"With --server the bytes come over the network.",
+			"With --server the bytes come over the network.\n\n" +
+			"With --device the object is copied into the memory of a device of this node instead, from host memory, from\n" +
+			"another device, or from another node that has published it. The copy is an object of its own. Its name is the\n" +
+			"same, unless that is the name of an object of this node: then give it another one with --name, or with\n" +
+			"--replace have it take that name.",
 		Example: getExample,
 		GroupID: "store",
 		Args:    cobra.ExactArgs(1),
@@ -40,7 +46,11 @@ func (c *cli) getVerb() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			err = c.get(cmd.Context(), args[0], out, part, wait)
+			if to.device != "" {
+				err = c.getOnto(cmd.Context(), args[0], to, wait)
+			} else {
+				err = c.get(cmd.Context(), args[0], out, part, wait)
+			}
 			switch {
 			case errors.Is(err, object.ErrTimeout) && wait > 0:
 				err = hinted{err, "See what is there with: tendril ls --all"}
@@ -54,6 +64,10 @@ func (c *cli) getVerb() *cobra.Command {
 	cmd.Flags().DurationVar(&wait, "wait", 0, "how long to wait for the object to be sealed or published")
 	cmd.Flags().StringVar(&offset, "offset", "", "first byte to write, such as 4096 or 1MiB")
 	cmd.Flags().StringVar(&length, "length", "", "most bytes to write (default: up to the object's end)")
+	to.flags(cmd)
+	for _, other := range []string{"output", "offset", "length"} {
+		cmd.MarkFlagsMutuallyExclusive("device", other)
+	}
 	return cmd
 }
 

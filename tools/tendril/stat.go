@@ -73,8 +73,8 @@ func (c *cli) printObject(o object.Info) error {
 	if o.Cached {
 		line("cached copy", "yes: it goes when memory is short")
 	}
-	if o.CopiedFrom != object.Host {
-		line("copied from", fmt.Sprintf("memory of kind %s, of a device of another node", o.CopiedFrom))
+	if from := copiedFrom(o); from != "" {
+		line("copied from", from)
 	}
 	if len(o.Nodes) > 0 {
 		comes := " (a get brings it here)"
@@ -96,6 +96,18 @@ func (c *cli) printObject(o object.Info) error {
 		line("meta", string(o.Meta))
 	}
 	return fields(c.term.out, c.term.screen, rows)
+}
+
+// copiedFrom says where a replica or copy came from, and in what memory it was made; "": it is none, or not known.
+func copiedFrom(o object.Info) string {
+	switch from := plain(o.CopiedFromNode); {
+	case o.CopiedFrom == object.Host:
+		return from
+	case from == "":
+		return fmt.Sprintf("memory of kind %s, of a device of another node", o.CopiedFrom)
+	default:
+		return fmt.Sprintf("%s (made in memory of kind %s, of a device)", from, o.CopiedFrom)
+	}
 }
 
 // memoryOf says where an object's bytes are.

@@ -31,10 +31,13 @@ func TestStatSaysWhatMemoryAnObjectHas(t *testing.T) {
 // An object that other nodes alone have says which they are, and a copy that it is one.
 func TestStatSaysWhereAnObjectIs(t *testing.T) {
 	for want, info := range map[string]object.Info{
-		"a, b (a get brings it here)":       {Nodes: []string{"a", "b"}},
-		"a (a get brings it here, into ":    {Nodes: []string{"a"}, Kind: object.OpenCL},
-		"none on this node":                 {Nodes: []string{"a"}, Kind: object.OpenCL},
-		"yes: it goes when memory is short": {Cached: true},
+		"a, b (a get brings it here)":                               {Nodes: []string{"a", "b"}},
+		"a (a get brings it here, into ":                            {Nodes: []string{"a"}, Kind: object.OpenCL},
+		"none on this node":                                         {Nodes: []string{"a"}, Kind: object.OpenCL},
+		"yes: it goes when memory is short":                         {Cached: true},
+		"copied from  a, b\n":                                       {CopiedFromNode: "a, b"},
+		"copied from  a (made in memory of kind cuda, of a device)": {CopiedFromNode: "a", CopiedFrom: object.CUDA},
+		"copied from  memory of kind cuda, of a device of another":  {CopiedFrom: object.CUDA},
 	} {
 		var out bytes.Buffer
 		c := &cli{term: terminal{out: &out}}

@@ -331,6 +331,7 @@ class Client:
              ttl: Optional[float] = None, labels: Optional[Mapping[str, str]] = None) -> Object:
         """Copies a sealed object between host memory and that of GPUs. The daemon's keeper copies.
 
+        One that other nodes have published comes into host memory here first: copy it to a device, or get() it.
         device: "host", "cuda:N" in the order of gpus(), or a GPU's UUID. The metadata is copied, too. Release the
         object that it returns. Raises Invalid from host to host memory (who has the object can put() it), NoDevice if
         the driver fails, Exists if the name is taken. Other arguments and errors as create's.
