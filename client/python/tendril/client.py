@@ -122,15 +122,15 @@ class Client:
 
     def _connection(self) -> Connection:
         live = self._live
-        if live is not None and live.pid == os.getpid() and (live.alive or not self._reconnect):
+        if live is not None and live.pid == connection.process and (live.alive or not self._reconnect):
             return live
         with self._lock:
             if self._closed:
                 raise Disconnected("this client was closed")
             live = self._live
-            if live is not None and live.pid == os.getpid() and (live.alive or not self._reconnect):
+            if live is not None and live.pid == connection.process and (live.alive or not self._reconnect):
                 return live
-            if live is not None and live.pid != os.getpid():
+            if live is not None and live.pid != connection.process:
                 live.abandon()
             self._live = self._reopen(live)
             return self._live
@@ -138,7 +138,7 @@ class Client:
     def _reopen(self, before: Optional[Connection]) -> Connection:
         """A new connection, which claims the references of a lost one of this process."""
         live = self._open()
-        if before is not None and before.pid == os.getpid():
+        if before is not None and before.pid == connection.process:
             try:
                 live.claim(before)
             except BaseException:
@@ -191,7 +191,7 @@ class Client:
         with self._lock:
             self._closed = True
             live, self._live = self._live, None
-        if live is not None and live.pid == os.getpid():
+        if live is not None and live.pid == connection.process:
             live.close()
 
     def __enter__(self) -> "Client":
@@ -649,7 +649,7 @@ class Client:
         be restored.
         """
         live = self._live
-        if timeout == 0 and live is not None and live.alive and live.pid == os.getpid():
+        if timeout == 0 and live is not None and live.alive and live.pid == connection.process:
             text = key if type(key) is str else ""
             raw = _text_key(text) if text and len(text) <= wire.MAX_NAME_BYTES else _key(key)
             if not (self._on_gpus and raw in self._on_gpus) and not (len(text) == 32 and _may_be_both(text)):
@@ -1120,6 +1120,7 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork() -> None:
+    connection.forked()
     _resting.clear()
     for client in list(_clients):
         client._forked()

@@ -60,6 +60,16 @@ _T = TypeVar("_T")
 Decode = Callable[[wire.Fields], Any]
 
 
+# This process's number. A fork brings another one: to ask the kernel with each request would cost a system call more.
+process = os.getpid()
+
+
+def forked() -> None:
+    """In a forked child, before anything else of this package."""
+    global process
+    process = os.getpid()
+
+
 _SYSTEM_SOCKET = "/run/tendril/tendril.sock"
 
 
@@ -202,7 +212,7 @@ class Connection:
         lost is called, in any thread and under any lock, when a release did not reach the daemon because the connection
         is broken: the next one claims the reference, and releases it.
         """
-        self.pid = os.getpid()
+        self.pid = process
         self._tidier = tidy.Tidier(self) if background else None
         self._sending = threading.Lock()
         self._turn_lock = threading.Lock()  # of _turn; to take it directly is faster
@@ -262,7 +272,7 @@ class Connection:
         self._turn, self._waiting = threading.Condition(self._turn_lock), 0
         self._reading, self._attended = None, False
         self._out = bytearray()  # another thread of the parent may have been sending the old one
-        self.pid = os.getpid()
+        self.pid = process
         self._dead, self.alive = None, True
         self._fail(Disconnected("the connection belongs to the parent process"), hang_up=False)
 
@@ -316,7 +326,7 @@ class Connection:
 
     def _say_lost(self) -> None:
         """On a broken connection: says that there is something to release."""
-        if self._unreleased and self._lost is not None and self._dead is not None and self.pid == os.getpid():
+        if self._unreleased and self._lost is not None and self._dead is not None and self.pid == process:
             self._lost()
 
     # Requests -------------------------------------------------------------
@@ -903,7 +913,7 @@ class Connection:
 
     def _flush_ended(self) -> None:
         """Sends the releases of ended leases. Never waits: who holds a lock now sends them afterwards."""
-        if self.pid != os.getpid():
+        if self.pid != process:
             return
         popped = bool(self._popped)
         while (self._ended or popped) and self._dead is None:

@@ -69,6 +69,17 @@ class Puts(WithDaemon):
         self.assertLess(after["segments"] - status["segments"], 4)
 
 
+class Gets(WithDaemon):
+    def test_who_asks_is_known(self):
+        """A get asks the kernel for nothing but to send and to receive."""
+        self.store.put(b"x", "little").release()
+        with mock.patch("os.getpid") as asked:
+            for _ in range(10):
+                with self.store.get("little") as o:
+                    self.assertEqual(o.bytes(), b"x")
+        self.assertEqual(asked.mock_calls, [])
+
+
 class Handovers(unittest.TestCase):
     """A daemon that takes over keeps what clients held for them, for a while."""
 
