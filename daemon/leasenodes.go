@@ -851,7 +851,7 @@ func (d *Daemon) EndLease(p frontdoor.Peer, name string) (err error) {
 	}
 	switch {
 	case len(found) == 0:
-		return fmt.Errorf("%w: no lease %.80q: see tendril leases", object.ErrNotFound, name)
+		return fmt.Errorf("%w: no lease %.80q", object.ErrNotFound, name)
 	case len(found) > 1:
 		return fmt.Errorf("%w: %d leases begin with %.80q: write more of it", object.ErrInvalid, len(found), name)
 	case !p.Admin && p.Role != pki.Node && found[0].Tenant != p.Tenant:
