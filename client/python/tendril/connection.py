@@ -21,6 +21,7 @@ import struct
 import sys
 import threading
 import time
+from functools import partial
 from typing import Any, Callable, Deque, Dict, List, NoReturn, Optional, Set, TypeVar
 
 from . import memory, pages, tidy, wire
@@ -52,6 +53,7 @@ _RECEIVE = (1 << 16,), (_CONTROL,), (_CLOEXEC,)
 _SEND, _SEND_NOW = (_NOSIGNAL,), (_NOSIGNAL | _DONTWAIT,)
 _FIRST, _NOW = (0,), (False,)  # arguments of pop, and of acquire
 _run: Callable[[Any], None] = collections.deque(maxlen=0).extend
+_step: Any = partial.__call__
 
 _HEADER_BYTES, _pack_header, _unpack_header = wire.HEADER.size, wire.HEADER.pack, wire.HEADER.unpack_from
 _RELEASE_HEAD = wire.HEADER.pack(16, wire.RELEASE, 0, 0)
@@ -137,15 +139,15 @@ class Hold:
 
 
 class _Segment:
-    """A segment that this connection knows: its descriptor, which it owns, and its mappings.
+    """A segment that this connection knows: its descriptor and its mappings.
 
     One that this connection fills is mapped writable, and once more read-only when the first object in it is sealed.
     """
 
-    __slots__ = ("number", "fd", "size", "mapping", "shown", "table", "leases", "writable", "idle_since")
+    __slots__ = ("number", "file", "size", "mapping", "shown", "table", "leases", "writable", "idle_since")
 
-    def __init__(self, number: int, fd: int, size: int, writable: bool) -> None:
-        self.number, self.fd, self.size, self.writable = number, fd, size, writable
+    def __init__(self, number: int, file: memory.Descriptor, size: int, writable: bool) -> None:
+        self.number, self.file, self.size, self.writable = number, file, size, writable
         self.mapping: Optional[memory.Mapping] = None
         self.shown: Optional[memory.Mapping] = None  # the read-only mapping beside a writable one
         self.table = pages.Table(0)  # the pages of a writable mapping
@@ -155,7 +157,7 @@ class _Segment:
     def filled(self) -> memory.Mapping:
         """The mapping in which unsealed objects lie."""
         if self.mapping is None:
-            self.mapping = memory.Mapping(self.fd, self.size, self.writable)
+            self.mapping = memory.Mapping(self.file.fileno(), self.size, self.writable)
             self.table = pages.Table(self.size if self.writable else 0)
         return self.mapping
 
@@ -164,7 +166,7 @@ class _Segment:
         if not self.writable:
             return self.filled()
         if self.shown is None:
-            self.shown = memory.Mapping(self.fd, self.size, False)
+            self.shown = memory.Mapping(self.file.fileno(), self.size, False)
         return self.shown
 
     def enter(self, offset: int, size: int) -> None:
@@ -197,9 +199,7 @@ class _Segment:
                 if mapping is not None:
                     mapping.close()
             self.mapping = self.shown = None
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        self.file.close()
 
 
 class Connection:
@@ -227,7 +227,7 @@ class Connection:
         self._in: Any = b""  # bytes or a bytearray; the reader's, as what follows
         self._arrived: Deque[Any] = collections.deque()  # what recvmsg returned
         self._halfway = False  # a message that arrived is being delivered
-        self._fds: Deque[int] = collections.deque()
+        self._fds: Deque[memory.Descriptor] = collections.deque()
         self._segments: Dict[int, _Segment] = {}
         self._holds: Set[Hold] = set()  # of leases that have not ended
         # Released, and the number of the next request then: a reply to that one, or to a later one, says that the
@@ -313,11 +313,9 @@ class Connection:
         """Called under _turn, on a broken connection that nobody reads: closes it, and what no frame took."""
         self._sock.close()
         while self._arrived:
-            for level, kind, data in self._arrived.popleft()[1]:
-                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                    self._fds.extend(_descriptors(data))
+            self._own(self._arrived[0][1])
         while self._fds:
-            os.close(self._fds.popleft())
+            self._fds.popleft().close()
 
     def __del__(self) -> None:
         """Of one that nobody closed: its descriptors and mappings end with it. A lease would have kept it."""
@@ -560,7 +558,11 @@ class Connection:
                 if not self._arrived:
                     self._arrived.extend(map(self._sock.recvmsg, *_RECEIVE))
                 self._halfway = True
-                raw, anc, flags, _ = self._arrived.popleft()
+                raw, anc, flags, _ = self._arrived[0]
+                if anc:
+                    self._own(anc)
+                else:
+                    self._arrived.popleft()
                 delivered = False
                 if len(raw) >= _HEADER_BYTES and not anc and not flags & _CTRUNC:
                     size, kind, marks, number = _unpack_header(raw)
@@ -573,7 +575,7 @@ class Connection:
                                 if found is p and self._dead is None:
                                     self._halfway, self._reading = False, None  # from here on they are another's
                 if not delivered:
-                    self._received(raw, anc, flags)
+                    self._received(raw, flags)
                 if self._reading is p:
                     self._halfway = False
                 if self._ended and not self._late:
@@ -607,14 +609,19 @@ class Connection:
         if not self._arrived:
             self._arrived.extend(map(self._sock.recvmsg, *_RECEIVE))
         self._halfway = True
-        self._received(*self._arrived.popleft()[:3])
+        raw, anc, flags, _ = self._arrived[0]
+        self._own(anc)
+        self._received(raw, flags)
         self._halfway = False
 
-    def _received(self, raw: bytes, anc: "List[tuple[int, int, bytes]]", flags: int) -> None:
-        """Takes what recvmsg returned."""
-        for level, kind, data in anc:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                self._fds.extend(_descriptors(data))
+    def _own(self, anc: "List[tuple[int, int, bytes]]") -> None:
+        """Takes the first of _arrived, whose descriptors get their owners with the same step."""
+        steps = [partial(self._fds.extend, map(memory.Descriptor, _descriptors(data)))
+                 for level, kind, data in anc if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS]
+        _run(map(_step, steps + [partial(self._arrived.popleft)]))
+
+    def _received(self, raw: bytes, flags: int) -> None:
+        """Takes the bytes of what recvmsg returned."""
         if flags & _CTRUNC or len(self._fds) > _MAX_FDS:
             raise Protocol("the daemon sent more descriptors than frames may carry")
         if not raw:
@@ -650,18 +657,19 @@ class Connection:
             self._dispatch(kind, number, payload, flags, fds)
         finally:
             for fd in fds:  # no segment took these
-                os.close(fd)
+                fd.close()
         self._halfway = False
         if self._ended and not self._late:
             self._flush_ended()
         return True
 
-    def _take_fd(self) -> int:
+    def _take_fd(self) -> memory.Descriptor:
         if not self._fds:
             raise Protocol("a frame announced a descriptor but carried none")
         return self._fds.popleft()
 
-    def _dispatch(self, kind: int, number: int, payload: bytes, flags: int, fds: List[int]) -> None:
+    def _dispatch(self, kind: int, number: int, payload: bytes, flags: int,
+                  fds: List[memory.Descriptor]) -> None:
         with self._turn_lock:
             p = self._pending.get(number)
             if kind == wire.ERROR:
@@ -809,7 +817,7 @@ class Connection:
         with self._turn_lock:
             self._check()
             segment = self._segments[ref.segment]
-            mapping, fd = segment.filled(), os.dup(segment.fd)
+            mapping, fd = segment.filled(), os.dup(segment.file.fileno())
             mapping.empty()
         sealed = False
         try:
@@ -832,11 +840,11 @@ class Connection:
     def _adopt(self, fields: wire.Fields, ref: "tuple[int, int, int]", writable: bool) -> _Segment:
         """The segment of ref. Takes the descriptor that came with this frame."""
         number, whole, _ = ref
-        known, fd = self._segments.get(number), fields.fds.pop()
+        known, file = self._segments.get(number), fields.fds.pop()
         if known is not None:
-            os.close(fd)
+            file.close()
             return known
-        segment = _Segment(number, fd, whole, writable)
+        segment = _Segment(number, file, whole, writable)
         self._segments[number] = segment
         if writable:
             # Now, because the kernel refuses a writable mapping once the first object in it is sealed.

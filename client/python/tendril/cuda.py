@@ -20,6 +20,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 from . import dlpack
 from .errors import Full, Invalid, NoDevice, Protocol, TendrilError, Unsupported
 from .layouts import Layout, c_strides, item_size
+from .memory import Descriptor
 
 _ANY, _CUDA_DLPACK = ctypes.c_void_p, 2  # kDLCUDA
 _OUT_OF_MEMORY = 2
@@ -197,31 +198,13 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
-class Descriptor:
-    """A descriptor that is closed with its owner."""
-
-    __slots__ = ("fd",)
-
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-
-    def close(self) -> None:
-        """Closes it. A second call does nothing."""
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def __del__(self) -> None:
-        self.close()
-
-
 class Memory:
     """An allocation of a GPU, and this process's mapping of it, once it is asked for.
 
     It keeps lease, this process's reference to the object, and lives as long as any array over it.
     """
 
-    def __init__(self, uuid: bytes, size: int, whole: int, lease: Any, file: Descriptor) -> None:
+    def __init__(self, uuid: bytes, size: int, whole: int, lease: Any, file: "Optional[Descriptor]") -> None:
         """size: the object's bytes. whole: those of the allocation, which are mapped."""
         self.uuid, self.size = uuid, size
         self._whole, self._lease, self._file = whole, lease, file
@@ -231,7 +214,7 @@ class Memory:
 
     def map(self) -> "Tuple[int, int]":
         """Address and GPU's ordinal in this process. The first call maps. Raises Unsupported, NoDevice, Full."""
-        if not self._whole:
+        if self._file is None:
             raise Unsupported("memory of device %s that no other process maps: an OpenCL driver's, or the GPU is gone. "
                               "numpy(), load() and to('host') copy it" % self.uuid.hex())
         with self._lock:
@@ -239,7 +222,7 @@ class Memory:
                 use = driver()
                 self._ordinal = use.ordinal(self.uuid)
                 with use.context(self._ordinal):
-                    self._address = _map(use, self._ordinal, self._file.fd, self._whole)
+                    self._address = _map(use, self._ordinal, self._file.fileno(), self._whole)
                     self._driver = use
                     self._file.close()
             elif self._driver.pid != os.getpid():
@@ -499,7 +482,7 @@ def uuid_of(text: str) -> Optional[bytes]:
     return raw
 
 
-def reply_of(fields: Any) -> "Tuple[bytes, bytes, int, int, bytes, Descriptor]":
+def reply_of(fields: Any) -> "Tuple[bytes, bytes, int, int, bytes, Optional[Descriptor]]":
     """A reply about memory of a device: id, UUID, bytes of the object and the allocation, metadata, descriptor.
 
     What an OpenCL driver has comes without a descriptor, and with no bytes to be mapped.
@@ -511,4 +494,4 @@ def reply_of(fields: Any) -> "Tuple[bytes, bytes, int, int, bytes, Descriptor]":
         raise Protocol("an object of %d bytes in an allocation of %d, with %d descriptors" % (
             size, whole, len(fields.fds)))
     fields.end()
-    return key, uuid, size, whole, meta, Descriptor(fields.fds.pop() if whole else -1)
+    return key, uuid, size, whole, meta, fields.fds.pop() if whole else None

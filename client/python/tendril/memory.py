@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import io
 import mmap
 import os
 import weakref
@@ -55,6 +56,13 @@ def _when_gone(part: object, end: Callable[[], None]) -> None:
     ref = _End(part, _gone)  # type: ignore[arg-type]
     ref.end = end
     _ends[id(ref)] = ref
+
+
+class Descriptor(io.FileIO):
+    """Owns a descriptor, which is closed with it. It is made of one in a single step of the interpreter."""
+
+    def __del__(self) -> None:
+        self.close()  # FileIO's own would warn
 
 
 class Mapping:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import List, Mapping, NamedTuple, Optional
+from typing import Any, List, Mapping, NamedTuple, Optional
 
 from .errors import Invalid, Protocol
 
@@ -109,12 +109,13 @@ def labels(values: Optional[Mapping[str, str]]) -> bytes:
 class Fields:
     """Reads a payload from front to back. It checks every length before it uses it, and raises Protocol.
 
-    fds are the descriptors of the payload's frame. Whoever takes one removes it; the connection closes the others.
+    fds are the descriptors of the payload's frame (memory.Descriptor). Whoever takes one removes it; the connection
+    closes the others.
     """
 
     __slots__ = ("_raw", "_at", "fds")
 
-    def __init__(self, payload: bytes, fds: "Optional[List[int]]" = None, at: int = 0) -> None:
+    def __init__(self, payload: bytes, fds: "Optional[List[Any]]" = None, at: int = 0) -> None:
         """at: where the payload begins in what is given."""
         self._raw, self._at = payload, at
         self.fds = fds if fds is not None else []

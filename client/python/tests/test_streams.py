@@ -13,7 +13,7 @@ import unittest
 import tendril
 
 from .relay import Relay
-from .test_daemon import WithDaemon
+from .test_daemon import WithDaemon, _link
 
 try:
     import numpy as np
@@ -27,6 +27,11 @@ def until(condition, what):
         if time.monotonic() > deadline:
             raise AssertionError("never came: " + what)
         time.sleep(0.01)
+
+
+def segments():
+    """How many descriptors of segments this process has."""
+    return len([fd for fd in os.listdir("/proc/self/fd") if "memfd:tendril" in _link(fd)])
 
 
 class Streams(WithDaemon):
@@ -377,7 +382,7 @@ class Late(WithDaemon):
         sys.unraisablehook = lambda _: None
         writer = self.store.writer("l-locks", frames=1000)
         self.addCleanup(writer.close)
-        interrupts, taken = 0, []
+        interrupts, taken, before = 0, [], segments()
         while True:
             writer.push(b"frame")
             store = tendril.connect(self.daemon.socket, reconnect=False)
@@ -412,6 +417,7 @@ class Late(WithDaemon):
         store.close()
         self.assertGreater(interrupts, 10)
         self.assertEqual(taken, [])
+        self.assertLess(segments() - before, 4)  # the writer's among them
 
     def interrupted_at(self, step, call):
         """Calls, and interrupts it at one of its steps: where a function of the client begins, or behind a call into C.
@@ -448,7 +454,7 @@ class Late(WithDaemon):
         self.addCleanup(writer.close)
         other = self.store.reader("l-each")
         self.addCleanup(other.close)
-        step, pushed, wrong = 0, 0, []
+        step, pushed, wrong, before = 0, 0, [], segments()
         while True:
             writer.push(b"one")
             writer.push(b"two")
@@ -474,6 +480,7 @@ class Late(WithDaemon):
             step += 1
         self.assertEqual(wrong, [])
         self.assertGreater(step, 50)
+        self.assertLess(segments() - before, 4)  # the writer's among them
 
     def test_abort_of_an_interrupted_push_that_happened(self):
         """A reader of the same connection keeps what it popped."""
