@@ -72,7 +72,7 @@ def connect(socket: Optional[str] = None, *, patience: float = 0.0, reconnect: b
     fork and begins again afterwards. False: only the client's own calls unmap.
 
     Raises Disconnected if there is no daemon, Permission if its socket may not be used, Version if the two share no
-    protocol version.
+    protocol version, Unsupported if socket names another machine.
     """
     client = Client(socket, patience=patience, reconnect=reconnect, background=background)
     client.ping()
@@ -264,7 +264,7 @@ class Client:
         body = struct.pack("<QBB", size, chosen, own | shared << 1 | checksum << 2)
         kind, body = wire.CREATE, body + wire.new_name(name) + wire.bytes32(raw)
         if ttl is not None or labels:
-            expiry = struct.pack("<Q", _milliseconds(ttl or 0.0, _LONGEST_TTL))
+            expiry = struct.pack("<Q", _ttl_ms(ttl))
             kind, body = wire.CREATE_WITH, body + expiry + wire.labels(labels)
 
         def ask(live: Connection) -> Draft:
@@ -284,7 +284,7 @@ class Client:
         if size <= 0 or size >= 1 << 63:
             raise Invalid("size %d is out of range for an object in the memory of a device" % size)
         body = struct.pack("<Q16sB", size, uuid, _lifetime(lifetime, name, ttl)) + wire.new_name(name)
-        body += wire.bytes32(_raw_meta(meta)) + struct.pack("<Q", _milliseconds(ttl or 0.0, _LONGEST_TTL))
+        body += wire.bytes32(_raw_meta(meta)) + struct.pack("<Q", _ttl_ms(ttl))
         body += wire.labels(labels)
 
         def ask(live: Connection) -> CudaDraft:
@@ -454,7 +454,7 @@ class Client:
             raise Invalid("replace without a name")
         if source.size <= wire.MAX_PUT and self._puts and not (strict or checksum or lifetime == "persisted"):
             body = _PUT_HEAD.pack(_lifetime(lifetime, name, ttl), replace) + wire.new_name(name)
-            body += wire.bytes32(_raw_meta(source.meta)) + _U64.pack(_milliseconds(ttl or 0.0, _LONGEST_TTL))
+            body += wire.bytes32(_raw_meta(source.meta)) + _U64.pack(_ttl_ms(ttl))
             body += (wire.labels(labels) if labels else b"\0\0") + _U32.pack(source.size)
             body = b"".join((body, source.bytes()))
             try:
@@ -576,10 +576,10 @@ class Client:
         if not 1 <= len(members) <= wire.MAX_MEMBERS:
             raise Invalid("a composite of %d members: want 1 to %d" % (len(members), wire.MAX_MEMBERS))
         body = bytes([_lifetime(lifetime, name, ttl)]) + wire.new_name(name) + wire.bytes32(_raw_meta(meta))
-        body += struct.pack("<Q", _milliseconds(ttl or 0.0, _LONGEST_TTL)) + wire.labels(labels)
+        body += struct.pack("<Q", _ttl_ms(ttl)) + wire.labels(labels)
         body += struct.pack("<H", len(members))
         for part, key in members.items():
-            body += wire.str16(part) + bytes(key.id if isinstance(key, (Object, Draft)) else ObjectID(key))
+            body += wire.str16(part) + _id_of(key)
         live = self._connection()
 
         def decode(f: wire.Fields) -> Object:
@@ -817,10 +817,7 @@ class Client:
 
         Raises Exists if the name is taken. With replace the object takes the name over, atomically.
         """
-        if not isinstance(key, (Object, Draft)):
-            key = ObjectID(key)
-        raw = bytes(key.id if not isinstance(key, bytes) else key)
-        self._plain(wire.BIND, raw + wire.new_name(name) + bytes([replace]))
+        self._plain(wire.BIND, _id_of(key) + wire.new_name(name) + bytes([replace]))
 
     def rename(self, name: str, to: str, replace: bool = False) -> None:
         """Renames the object named name to to, atomically. Raises Exists if to is taken, unless replace is set."""
@@ -835,7 +832,7 @@ class Client:
         """
         what = 0 if pinned is None else 1 if pinned else 2
         what |= (0 if ttl is None else 4) | (0 if labels is None else 8) | 16 * persist
-        body = struct.pack("<BQ", what, _milliseconds(ttl or 0.0, _LONGEST_TTL)) + wire.labels(labels)
+        body = struct.pack("<BQ", what, _ttl_ms(ttl)) + wire.labels(labels)
         self._plain(wire.UPDATE, self._key(key) + body)
 
     def share(self, key: Key, to: str) -> None:
@@ -1062,6 +1059,13 @@ def _milliseconds(seconds: float, most: int = wire.MAX_WAIT_MS) -> int:
     return int(max(0.0, min(-(-seconds * 1000 // 1), float(most))))
 
 
+def _ttl_ms(ttl: Optional[float]) -> int:
+    """A time to live in milliseconds, 0 for none. Raises Invalid for less."""
+    if ttl is not None and ttl < 0:
+        raise Invalid("a time to live of %g s is less than 0" % ttl)
+    return _milliseconds(ttl or 0.0, _LONGEST_TTL)
+
+
 def _page(f: wire.Fields) -> "tuple[str, bytes]":
     after, items = f.str16(), f.bytes32()
     f.end()
@@ -1088,12 +1092,24 @@ def _may_be_both(key: Key) -> bool:
     return type(key) is str and len(key) == 32 and all(c in _HEXADECIMAL for c in key)
 
 
+def _id_of(key: Key) -> bytes:
+    """The id of a key that may not be a name."""
+    if isinstance(key, (Object, Draft)):
+        return bytes(key.id)
+    try:
+        return bytes(ObjectID(key))
+    except Invalid as e:
+        raise Invalid("%s, and no name is taken here: get() gives the object of a name" % e) from None
+
+
 def _key(key: Key) -> bytes:
     """The id and the name of a request: one of the two is empty."""
     if isinstance(key, (Object, Draft)):
         return bytes(key.id) + wire.str16("")
     if isinstance(key, (bytes, IDText)):
         return bytes(ObjectID(key)) + wire.str16("")
+    if not isinstance(key, str):
+        raise TypeError("%.60r is no key: want a name, an id, an Object or a Draft" % (key,))
     return _text_key(key) if len(key) <= wire.MAX_NAME_BYTES else _text_key.__wrapped__(key)
 
 

@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any, Callable, Deque, Dict, List, NoReturn, Optional, Set, TypeVar
 
 from . import memory, pages, tidy, wire
-from .errors import Disconnected, Full, Invalid, Permission, Protocol, TendrilError, from_code
+from .errors import Disconnected, Full, Invalid, Permission, Protocol, TendrilError, Unsupported, from_code
 
 _HELLO_SECONDS = 30.0
 _MAX_REPLY = 256 << 20  # bytes of one reply in all its frames
@@ -1143,6 +1143,10 @@ def _find(path: Optional[str]) -> "tuple[socket.socket, str]":
             tried.append("%s (%s)" % (at, e.strerror if isinstance(e, OSError) and e.strerror else e))
             if isinstance(e, PermissionError):
                 refused.append(Disconnected(""))
+    if path and ("://" in path or ":" in path and "/" not in path) and not os.path.exists(path):
+        raise Unsupported(
+            "%s: Python speaks with the daemon of its own machine, whose memory it maps: have that one join the "
+            "other's cluster, or use the command, as in tendril --server %s get NAME" % (path, path))
     advice = "ask who runs the daemon there to let you in" if refused else "start one with: tendril daemon"
     text = "no daemon answers at %s: %s" % (" or ".join(tried), advice)
     raise (Permission(text) if any(isinstance(e, Permission) for e in refused) else Disconnected(text)) from None

@@ -65,11 +65,13 @@ def _utf8(text: str) -> bytes:
         return text.encode("utf-8")
     except UnicodeEncodeError:  # a file's name that is no UTF-8 is such a text
         raise Invalid("%.100r is no text: it has half of a character" % text) from None
+    except AttributeError:
+        raise TypeError("%.100r is no text: want a str" % (text,)) from None
 
 
 def new_name(name: str) -> bytes:
     """The name of an object that is made or named, as str16. Raises Invalid if no key would find it."""
-    if name.startswith("id:"):
+    if isinstance(name, str) and name.startswith("id:"):
         raise Invalid("%.60r is no name: what begins with id: is an object's id" % name)
     return str16(name)
 

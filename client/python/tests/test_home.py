@@ -54,6 +54,30 @@ class LikeADict(WithDaemon):
             store["open"] = "text"
         self.assertEqual(store["open"].bytes(), b"abc")
 
+    def test_what_is_no_key_and_no_text(self):
+        for call, says in ((lambda: self.store.get(5), "5 is no key"), (lambda: self.store.get(None), "None is no key"),
+                           (lambda: self.store.delete(5.0), "5.0 is no key"),
+                           (lambda: self.store.put(b"x", 5), "5 is no text"),
+                           (lambda: self.store.put(b"x", labels={"a": 1}), "1 is no text"),
+                           (lambda: self.store.list(prefix=3), "3 is no text")):
+            with self.assertRaisesRegex(TypeError, says):
+                call()
+        made = self.store.put(b"x", "named")
+        for call in (lambda: self.store.bind("named", "other"), lambda: self.store.compose({"a": "named"})):
+            with self.assertRaisesRegex(tendril.Invalid, "'named' is no object id.*get"):
+                call()
+        self.store.update(made, ttl=600)
+        for call in (lambda: self.store.put(b"x", ttl=-1), lambda: self.store.create(1, ttl=-1),
+                     lambda: self.store.update("named", ttl=-1)):
+            with self.assertRaisesRegex(tendril.Invalid, "-1 s"):
+                call()
+        self.assertTrue(self.store.stat("named").expires)
+
+    def test_another_machine(self):
+        for server in ("gpubox:7433", "ssh://gpubox"):
+            with self.assertRaisesRegex(tendril.Unsupported, "tendril --server %s" % server):
+                tendril.connect(server)
+
     def test_replace(self):
         kept = self.store.put(b"first", "r")
         with self.assertRaises(tendril.Exists):
