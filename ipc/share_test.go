@@ -101,6 +101,81 @@ func TestWhoLeavesTheBusyPollerGoesOn(t *testing.T) {
 	}
 }
 
+// A share that rests waits for no turn, and what its connections want is not forgotten.
+func TestAShareRests(t *testing.T) {
+	var h shareHeap
+	x, other := &share{at: -1}, &share{at: -1}
+	h.want(&served{share: x}, 0)
+	h.want(&served{share: other}, 0)
+	first := x.take()
+	x.put(first)
+	x.until = time.Now()
+	h.settle(x)
+	h.want(&served{share: x}, 0)
+	if len(h) != 1 || h[0] != other || x.at >= 0 {
+		t.Fatalf("%d shares wait for their turn", len(h))
+	}
+	x.had = 0
+	h.rested(x, 50)
+	if len(h) != 2 || x.had != 50 || x.take() != first || x.first == nil {
+		t.Errorf("%d shares wait, it had %d", len(h), x.had)
+	}
+	if x.take(); x.first != nil {
+		t.Error("more than two connections wait")
+	}
+	h.settle(x)
+	x.until = time.Now()
+	if h.rested(x, 60); len(h) != 1 || !x.until.IsZero() {
+		t.Error("a share that has nothing to do waits for its turn")
+	}
+}
+
+// Who floods the poller rests now and then while others are at work, and only then; afterwards it goes on.
+func TestAFloodRests(t *testing.T) {
+	for name, othersWork := range map[string]bool{"others work": true, "nobody else works": false} {
+		t.Run(name, func(t *testing.T) {
+			p, err := NewPoller()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Close()
+			l := NewLingers(0)
+			if worker := l.join("worker"); othersWork {
+				worker.lingering.Add(1)
+			}
+			var turns atomic.Int64
+			var rested atomic.Bool
+			floodPeer, flood := pair(t)
+			quietPeer, quiet := pair(t)
+			flood.lingers, quiet.lingers = l, l
+			p.Serve(flood, "flood", func(time.Time) Turn { turns.Add(1); return More }, func() bool { return false })
+			p.Serve(quiet, "quiet", func(time.Time) Turn {
+				if came, err := quiet.ReceiveNow(); came && err == nil {
+					quiet.in.start = quiet.in.end
+				}
+				if len(p.rests) > 0 {
+					rested.Store(true)
+				}
+				return Served
+			}, func() bool { return false })
+			write := func(peer *Dialed) {
+				if _, err := unix.Write(peer.fd, []byte{1}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			write(floodPeer)
+			const many = 100_000
+			for turns.Load() < many || othersWork && !rested.Load() {
+				write(quietPeer)
+				runtime.Gosched()
+			}
+			if rested.Load() != othersWork {
+				t.Errorf("it rested: %v", rested.Load())
+			}
+		})
+	}
+}
+
 // talker is a connection to a poller that takes in what comes and answers nothing.
 type talker struct {
 	t      *testing.T
