@@ -43,7 +43,13 @@ func TestReadsOfObjectsOfAGPU(t *testing.T) {
 		st.SpilledObjects == 0 {
 		t.Fatalf("not everywhere: %d on disk, %+v", st.SpilledObjects, st.Devices)
 	}
-	before := fmt.Sprintf("%+v, %d objects, %d open, %d references", st.Devices, st.Objects, st.OpenObjects, st.References)
+	now := func() string {
+		st := d.store.Status()
+		return fmt.Sprintf("%+v, %d objects, %d open, %d references, %d connections", st.Devices, st.Objects, st.OpenObjects,
+			st.References, st.Connections)
+	}
+	await.Until(t, "the last release has come", func() bool { return d.store.Status().References == 0 })
+	before := now()
 	for i, id := range ids {
 		want := noise(uint64(i), size)
 		if pid := d.keeper.Status().PID; pid > 0 && i == many-2 {
@@ -75,11 +81,7 @@ func TestReadsOfObjectsOfAGPU(t *testing.T) {
 			t.Errorf("object %d, a range by HTTP: %d, %d bytes, %v", i, status, len(body), answer.Header)
 		}
 	}
-	await.Until(t, "nothing of the copies stays", func() bool {
-		st := d.store.Status()
-		return fmt.Sprintf("%+v, %d objects, %d open, %d references", st.Devices, st.Objects, st.OpenObjects,
-			st.References) == before
-	})
+	await.Until(t, "it is as before ("+before+")", func() bool { return now() == before })
 }
 
 // A driver that fails is an error of the answer, and not an answer that breaks off.

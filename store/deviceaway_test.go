@@ -587,6 +587,8 @@ func manyOnFullGPUs(t *testing.T, c *Conn, who string, r *rand.Rand, steps int) 
 		return ""
 	}
 	size := func(n int) int { return 1000 + n*400_000%(4<<20) }
+	reads := manyReads{t: t, c: c, r: r}
+	defer reads.close()
 	for range steps {
 		switch name := pick(); {
 		case name == "" || r.IntN(3) == 0:
@@ -603,6 +605,8 @@ func manyOnFullGPUs(t *testing.T, c *Conn, who string, r *rand.Rand, steps int) 
 				t.Errorf("delete %s: %v", name, err)
 			}
 			delete(have, name)
+		case r.IntN(3) == 0:
+			reads.step(name, text(have[name], size(have[name])))
 		default:
 			h, b, err := bring(c, object.ID{}, name)
 			if object.IsShort(err) {
@@ -619,6 +623,53 @@ func manyOnFullGPUs(t *testing.T, c *Conn, who string, r *rand.Rand, steps int) 
 		if r.IntN(10) == 0 {
 			mustAgree(t, c.s, false)
 		}
+	}
+}
+
+// manyReads are readings that a client of it has open, over many steps.
+type manyReads struct {
+	t    *testing.T
+	c    *Conn
+	r    *rand.Rand
+	open []*Reading
+	want [][]byte
+}
+
+// step begins to read an object, reads some of one, or ends reading one.
+func (m *manyReads) step(name string, what []byte) {
+	if len(m.open) < 3 {
+		x, err := m.c.OpenAny(context.Background(), object.ID{}, name)
+		if err != nil {
+			m.t.Errorf("read %s: %v", name, err)
+			return
+		}
+		m.open, m.want = append(m.open, x), append(m.want, what)
+	}
+	i := m.r.IntN(len(m.open))
+	for off := m.r.Uint64N(m.open[i].Size); off < m.open[i].Size; {
+		n := min(200_000, m.open[i].Size-off)
+		b, err := m.open[i].Range(off, n)
+		_, gone := m.c.Stat(m.open[i].ID, "")
+		switch {
+		case object.IsShort(err), errors.Is(err, object.ErrNotFound) && gone != nil: // it was on disk alone
+		case err != nil || !bytes.Equal(b, m.want[i][off:][:n]):
+			m.t.Errorf("bytes [%d, +%d) of an object of %d: %v, or others", off, n, m.open[i].Size, err)
+		}
+		if off += n; err != nil {
+			break
+		}
+	}
+	if m.r.IntN(3) == 0 {
+		m.open[i].Close()
+		last := len(m.open) - 1
+		m.open[i], m.want[i] = m.open[last], m.want[last]
+		m.open, m.want = m.open[:last], m.want[:last]
+	}
+}
+
+func (m *manyReads) close() {
+	for _, x := range m.open {
+		x.Close()
 	}
 }
 
