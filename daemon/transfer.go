@@ -31,9 +31,16 @@ import (
 const (
 	maxBringing       = 8           // objects at a time
 	maxTenantBringing = 4           // of one tenant
-	catchUpTime       = time.Second // for the metadata here to know what the asking node knows
+	knowTime          = time.Second // for the metadata here to know what the asking node knows
 	linkShare         = 1.0 / 4     // of a measurement in the mean
 	linkBytes         = 1 << 20     // from which on one counts
+)
+
+// Bounds of what another node gets at a time. It asks for a tenant's objects with no more requests at a time (Bring,
+// transfer.Pull), but where it has lost connections that this node still writes to.
+const (
+	maxGiven = maxTenantBringing * transfer.MaxStreams // requests of one node for one tenant's objects
+	giveWait = 10 * time.Second                        // for one of them to end
 )
 
 // bringings is what is known of transfers to this node. mu is a leaf.
@@ -49,6 +56,7 @@ type bringings struct {
 
 	follower *store.Follower // of copies; set before the front door opens
 	serving  atomic.Int32    // chunks' requests of other nodes
+	giving   *givings
 }
 
 // broughtCopy is an object that was brought here.
@@ -81,7 +89,8 @@ type bringing struct {
 
 func newBringings() *bringings {
 	return &bringings{all: map[bringKey]*bringing{}, of: map[string]int{}, change: make(chan struct{}),
-		came: make(chan struct{}, 1), copies: map[object.ID]broughtCopy{}, rates: map[fsm.UUID]float64{}}
+		came: make(chan struct{}, 1), copies: map[object.ID]broughtCopy{}, rates: map[fsm.UUID]float64{},
+		giving: newGivings(maxGiven, giveWait)}
 }
 
 // TransferStatus is one object on its way to this node, in `tendril status`.
@@ -599,7 +608,7 @@ func (h *heldObject) Close() {
 }
 
 // Open implements transfer.Holder: nothing is given but what is published, and of this incarnation.
-func (h *nodeServer) Open(ctx context.Context, _ transfer.ID, r transfer.Request) (transfer.Object, error) {
+func (h *nodeServer) Open(ctx context.Context, from transfer.ID, r transfer.Request) (transfer.Object, error) {
 	d := (*Daemon)(h)
 	if r.Incarnation != d.meta.incarnation {
 		return nil, fmt.Errorf("%w: this node was restarted: what it had before is gone", object.ErrPermission)
@@ -607,6 +616,25 @@ func (h *nodeServer) Open(ctx context.Context, _ transfer.ID, r transfer.Request
 	if err := d.knows(ctx, r); err != nil {
 		return nil, err
 	}
+	end, err := d.bringing.giving.begin(ctx, from, r.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	held, err := d.openPart(ctx, r)
+	if err != nil || !held.Copies() {
+		end()
+		end = func() {}
+	}
+	if err != nil {
+		return nil, err
+	}
+	d.bringing.serving.Add(1)
+	held.end = func() { d.bringing.serving.Add(-1); end() }
+	return held, nil
+}
+
+// openPart opens what a request is for.
+func (d *Daemon) openPart(ctx context.Context, r transfer.Request) (*heldObject, error) {
 	conn, err := d.store.Connect(store.Owner{Tenant: r.Tenant, Name: "transfer"})
 	if err != nil {
 		return nil, err
@@ -622,13 +650,12 @@ func (h *nodeServer) Open(ctx context.Context, _ transfer.ID, r transfer.Request
 		conn.Close()
 		return nil, err
 	}
-	d.bringing.serving.Add(1)
-	return &heldObject{reading, conn, func() { d.bringing.serving.Add(-1) }}, nil
+	return &heldObject{Reading: reading, conn: conn}, nil
 }
 
 // knows checks that an object is published, and waits a little for metadata that the asking node has already.
 func (d *Daemon) knows(ctx context.Context, r transfer.Request) error {
-	ctx, cancel := context.WithTimeout(ctx, catchUpTime)
+	ctx, cancel := context.WithTimeout(ctx, knowTime)
 	defer cancel()
 	for {
 		changed := d.meta.raft.Changed()

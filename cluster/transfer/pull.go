@@ -58,12 +58,11 @@ type Result struct {
 const (
 	// streamBytes is the part of an object that is worth a connection of its own.
 	streamBytes = 32 << 20
-	maxStreams  = 4
 	// blockBytes are read, summed and written at a time, while they are in the processor's cache.
 	blockBytes = 128 << 10
 	// extentChunks is what one request asks for: enough that the way there and back does not count, and little enough
 	// that streams end together.
-	extentChunks = 16
+	extentChunks = MaxChunks
 	// maxCuts is how often a connection to one node may be cut in a row without a chunk having arrived.
 	maxCuts   = 3
 	maxFaults = 8
@@ -135,7 +134,7 @@ func Pull(ctx context.Context, job Job, dial Dial) (Result, error) {
 func (j *Job) streams() int {
 	n := j.Streams
 	if n == 0 {
-		n = int(min(1+j.SizeBytes/streamBytes, maxStreams))
+		n = int(min(1+j.SizeBytes/streamBytes, MaxStreams))
 	}
 	extents := (chunksOf(j.SizeBytes) + extentChunks - 1) / extentChunks
 	return int(min(uint64(max(n, 1)), extents))

@@ -31,9 +31,12 @@ type ID = [16]byte
 // ChunkBytes is the size of a chunk, but for an object's last one: what a checksum covers, here and in the store.
 const ChunkBytes = 1 << 20
 
+// MaxStreams is how many connections a node gets one object over at a time.
+const MaxStreams = 4
+
 // Bounds of a message.
 const (
-	MaxChunks       = 64 // of one request
+	MaxChunks       = 16 // of one request: for so many a giver may hold a copy, which its tenant pays for
 	maxMessageBytes = 4096
 	maxTenantBytes  = 253
 	maxTextBytes    = 1024

@@ -280,7 +280,7 @@ func TestPullGivesUpANodeThatIsCutAgainAndAgain(t *testing.T) {
 	if err != nil || !bytes.Equal(job.Into.(memory), b) || r.Bytes[ID{2}] != uint64(len(b)) || len(r.Faults) == 0 {
 		t.Fatalf("%v: %v, %v", err, r.Bytes, r.Faults)
 	}
-	if dials := w.dials.Load(); dials < maxCuts+1 || dials > maxCuts+maxStreams {
+	if dials := w.dials.Load(); dials < maxCuts+1 || dials > maxCuts+MaxStreams {
 		t.Errorf("%d connections", dials)
 	}
 	_, err = Pull(context.Background(), jobOf(b, sources[:1]), w.dial)
