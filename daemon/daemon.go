@@ -91,6 +91,7 @@ type Daemon struct {
 	segmentBytes   int           // for tests; 0 = raftnode's
 	publishMost    fsm.Usage     // for tests; zero = fsm.MaxUsage
 	entryTime      time.Duration // for tests; 0 = the front door's
+	catchUpTime    time.Duration // for tests; 0 = catchUpTime
 	bringing       *bringings
 	damaged        chan object.Damage // what a scrub has found; holds some
 	gpuRoom        chan struct{}      // memory of a GPU may have become free; holds one
@@ -652,6 +653,7 @@ func (d *Daemon) openDoor() error {
 		DaemonVersion: d.build.Version, Incarnation: object.ID(d.identity.Incarnation), Log: d.log,
 		ResumeTime: max(0, d.cfg.ResumeTime), MaxConnections: d.connections(), TenantConnections: d.tenantConnections(),
 		MaxFiles: d.connectionsFiles(), EntryTime: d.entryTime,
+		CatchUpTime: orDefault(d.catchUpTime, catchUpTime),
 	})
 	if err == nil {
 		d.door.Store(door)

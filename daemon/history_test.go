@@ -284,7 +284,9 @@ func (w *worker) onPolicy(ctx context.Context, key string) {
 func (w *worker) onName(ctx context.Context, key string) {
 	o := fsm.Object{ID: fsm.UUID(object.NewID()), Tenant: workTest, Name: key,
 		Replicas: []fsm.Replica{{Node: w.d.meta.node, Incarnation: w.d.meta.incarnation}}}
-	switch w.random.IntN(5) {
+	switch w.random.IntN(6) {
+	case 5:
+		w.ask(did{What: "read", Key: key}, func() (string, error) { return "", w.missed(ctx, key) })
 	case 0, 1:
 		w.ask(did{What: "bind", Key: key, New: o.ID.String()}, func() (string, error) {
 			return "", w.propose(ctx, &fsm.Publish{Object: o})
@@ -313,6 +315,19 @@ func (w *worker) onName(ctx context.Context, key string) {
 			return "", w.propose(ctx, &fsm.Delete{ID: have.ID, Tenant: workTest, Gone: have.Replicas[0]})
 		})
 	}
+}
+
+// missed says nothing where a name is not published, as a client of the node is told. What is found may be from a
+// moment ago, and is no answer here.
+func (w *worker) missed(ctx context.Context, key string) error {
+	_, _, err := w.d.publishedNow(ctx, workTest, object.ID{}, key)
+	switch {
+	case err == nil:
+		return errors.New("it is there, or was")
+	case errors.Is(err, object.ErrNotFound) && strings.HasSuffix(err.Error(), fmt.Sprintf("%q", key)):
+		return nil // else the cluster did not answer
+	}
+	return err
 }
 
 // soakTime is how long the tests with faults go on: TENDRIL_SOAK, or a short time.

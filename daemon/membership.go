@@ -38,6 +38,7 @@ type membership struct {
 	links     nodeLinks
 	raftConns raftConns
 	live      liveness
+	catchUps  catchUps
 	book      addressBook
 	log       logrus.FieldLogger
 	node      fsm.UUID
@@ -138,6 +139,8 @@ func (d *Daemon) newMembership() *membership {
 	m.lateCtx, m.cancelLate = context.WithCancel(m.ctx)
 	m.links = nodeLinks{m: m, dial: d.dialNode, program: "node " + d.identity.Name, links: map[fsm.UUID]*nodeLink{}}
 	m.live = liveness{m: m, nodes: map[fsm.UUID]*pulse{}}
+	m.catchUps = catchUps{ask: func() error { return d.askCluster(m) },
+		heard: func(since time.Time) bool { return m.raft.InTouch(time.Since(since)) }}
 	m.book = addressBook{path: filepath.Join(d.cfg.StateDir, membersFile)}
 	return m
 }
@@ -211,6 +214,7 @@ func (m *membership) close() error {
 	m.cancel()
 	m.live.end()
 	m.links.close()
+	m.catchUps.close()
 	m.running.Wait()
 	m.late.Wait()
 	return err
@@ -242,10 +246,13 @@ func (m *membership) void(leaf *x509.Certificate) bool {
 // others reports whether there are other nodes in the cluster, as far as is known.
 func (m *membership) others() bool {
 	there := false
-	m.raft.View(func(s *fsm.State) { there = s.Counts()["nodes"] > 1 })
+	m.raft.View(func(s *fsm.State) { there = s.NodeCount() > 1 })
+	if there {
+		return true
+	}
 	// The book of a node that has just joined does not have the node itself.
-	other := func(e bookEntry) bool { return e.ID != m.node.String() }
-	return there || slices.ContainsFunc(m.book.list(), other)
+	self := m.node.String()
+	return slices.ContainsFunc(m.book.list(), func(e bookEntry) bool { return e.ID != self })
 }
 
 // touchTime is how long ago a follower may have heard from its leader to say that it knows what the cluster knows.

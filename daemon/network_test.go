@@ -25,6 +25,7 @@ type network struct {
 
 	segmentBytes int
 	leaseHold    time.Duration
+	catchUpTime  time.Duration
 
 	mu      sync.Mutex
 	nodes   map[string]int // by address
@@ -69,7 +70,7 @@ func (w *network) node(x *clusterOf, i int) {
 	w.mu.Unlock()
 	d := x.ns.startWith(c, func(d *Daemon) {
 		d.dialNode, d.voteTime = w.dial(i), w.voteTime
-		d.segmentBytes, d.leaseHold = w.segmentBytes, w.leaseHold
+		d.segmentBytes, d.leaseHold, d.catchUpTime = w.segmentBytes, w.leaseHold, w.catchUpTime
 		if w.clock != nil {
 			d.clock = w.clock(i)
 		}

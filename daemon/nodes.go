@@ -261,6 +261,28 @@ func (m *membership) read(ctx context.Context, f func(*fsm.State)) error {
 	return nil
 }
 
+// CatchUp implements frontdoor.Cluster.
+func (d *Daemon) CatchUp() *frontdoor.CatchUp {
+	m := d.meta.now.Load()
+	if !m.others() {
+		return nil
+	}
+	return m.catchUps.join()
+}
+
+// askCluster waits until this node's copy of the metadata shows what the cluster knew at the call, but not for long.
+func (d *Daemon) askCluster(m *membership) error {
+	ctx, cancel := context.WithTimeout(m.ctx, orDefault(d.catchUpTime, catchUpTime))
+	defer cancel()
+	d.at("asks how far its cluster is")
+	err := m.readAgain(ctx, func(*fsm.State) {})
+	if err == nil || errors.Is(err, errRemoved) {
+		return err
+	}
+	d.log.WithError(err).Debug("the cluster did not say how far it is")
+	return frontdoor.ErrUnanswered
+}
+
 // advertised says where other nodes and clients reach this node: what it listens on, at each of the machine's
 // addresses where that is all of them. Empty: it listens to nobody.
 func (d *Daemon) advertised() (list []string) {

@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 
 	"tendril/cluster/fsm"
@@ -32,15 +31,9 @@ type PlaceChoice struct {
 
 // Place implements frontdoor.Elsewhere.
 func (d *Daemon) Place(ctx context.Context, tenant string, m wire.PlaceRequest) ([]byte, error) {
-	id, err := m.ID, error(nil)
-	if id.IsZero() {
-		if id, err = d.resolvePublished(tenant, m.Name); err != nil {
-			return nil, err
-		}
-	}
-	o, nodes, ok := d.publishedAs(tenant, id)
-	if !ok {
-		return nil, fmt.Errorf("%w: no published object has the ID %s", object.ErrNotFound, id)
+	o, nodes, err := d.publishedNow(ctx, tenant, m.ID, m.Name)
+	if err != nil {
+		return nil, err
 	}
 	policy, err := placement.ParsePolicy(m.Policy, func(name string) (placement.ID, bool) {
 		i := slices.IndexFunc(nodes, func(n fsm.Node) bool { return n.Name == name })
@@ -54,7 +47,7 @@ func (d *Daemon) Place(ctx context.Context, tenant string, m wire.PlaceRequest) 
 	}
 	d.meta.now.Load().live.settle(ctx, nodes)
 	known := d.placeable(nodes)
-	s := PlaceStatus{ID: id, Name: o.Name, SizeBytes: o.SizeBytes, Policy: string(policy.Kind),
+	s := PlaceStatus{ID: object.ID(o.ID), Name: o.Name, SizeBytes: o.SizeBytes, Policy: string(policy.Kind),
 		Targets: choices(placement.Targets(placed(o), known, policy)), Sources: []PlaceChoice{}}
 	if !d.isHere(o) {
 		s.Sources = choices(placement.Sources(placed(o), known, d.meta.node))

@@ -390,7 +390,8 @@ func (d *Daemon) Dropped(tenant string, id object.ID) (was bool, err error) {
 	return true, nil
 }
 
-// Resolve implements frontdoor.Cluster: a published name gives an object, of this node or of others.
+// Resolve implements frontdoor.Cluster: a published name gives an object, of this node or of others. It answers by this
+// node's copy of the metadata.
 func (d *Daemon) Resolve(tenant, name string) (id object.ID, err error) {
 	if err := object.CheckKey(name); err != nil {
 		return id, err
@@ -411,6 +412,45 @@ func (d *Daemon) resolvePublished(tenant, name string) (object.ID, error) {
 		return id, fmt.Errorf("%w: no published object has the name %q", object.ErrNotFound, name)
 	}
 	return id, err
+}
+
+// publishedUnder finds a published object of a tenant by ID, or where that is zero by name, as this node's metadata has
+// it, with the cluster's nodes.
+func (d *Daemon) publishedUnder(tenant string, id object.ID, name string) (o fsm.Object, nodes []fsm.Node, err error) {
+	if id.IsZero() {
+		if id, err = d.resolvePublished(tenant, name); err != nil {
+			return o, nil, err
+		}
+	}
+	o, nodes, ok := d.publishedAs(tenant, id)
+	if !ok {
+		return o, nil, fmt.Errorf("%w: no published object has the ID %s", object.ErrNotFound, id)
+	}
+	return o, nodes, nil
+}
+
+// publishedNow is publishedUnder with what the cluster knows where this node knows of nothing.
+func (d *Daemon) publishedNow(ctx context.Context, tenant string, id object.ID, name string) (fsm.Object, []fsm.Node,
+	error) {
+	o, nodes, err := d.publishedUnder(tenant, id, name)
+	if !errors.Is(err, object.ErrNotFound) {
+		return o, nodes, err
+	}
+	q := d.CatchUp()
+	if q == nil {
+		return o, nodes, err
+	}
+	patience := time.NewTimer(orDefault(d.catchUpTime, catchUpTime))
+	defer patience.Stop()
+	unsure := frontdoor.ErrUnanswered
+	select {
+	case <-q.Done:
+		unsure = q.Err
+	case <-patience.C:
+	case <-ctx.Done():
+	}
+	o, nodes, err = d.publishedUnder(tenant, id, name)
+	return o, nodes, frontdoor.LessSure(err, unsure)
 }
 
 // Entered implements frontdoor.Cluster.

@@ -342,19 +342,14 @@ type ReplicateStatus struct {
 func (d *Daemon) Replicate(ctx context.Context, tenant string, m wire.ReplicateRequest) ([]byte, error) {
 	entry, cancel := context.WithTimeout(ctx, proposeTime)
 	defer cancel()
-	err, id := d.awaitEntry(entry), m.ID
-	if err != nil {
+	if err := d.awaitEntry(entry); err != nil {
 		return nil, err
 	}
-	if id.IsZero() {
-		if id, err = d.resolvePublished(tenant, m.Name); err != nil {
-			return nil, err
-		}
-	}
-	o, nodes, ok := d.publishedAs(tenant, id)
+	o, nodes, err := d.publishedNow(ctx, tenant, m.ID, m.Name)
+	id := object.ID(o.ID)
 	switch {
-	case !ok:
-		return nil, fmt.Errorf("%w: no published object has the ID %s", object.ErrNotFound, id)
+	case err != nil:
+		return nil, err
 	case m.From != "" && !m.Move:
 		return nil, fmt.Errorf("%w: a replica is moved from a node, or added", object.ErrInvalid)
 	}

@@ -12,6 +12,9 @@ import (
 // Nodes lists the members, by id.
 func (s *State) Nodes() []Node { return sorted(s.nodes, compareUUID) }
 
+// NodeCount gives how many there are.
+func (s *State) NodeCount() int { return len(s.nodes) }
+
 // Devices lists the devices of all nodes, by UUID and driver.
 func (s *State) Devices() []Device { return sorted(s.devices, compareKey) }
 

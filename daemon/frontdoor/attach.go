@@ -156,8 +156,7 @@ func (c *connection) lend(id object.ID, name string) (store.Handle, error) {
 		h, err := c.store.Lend(id, name)
 		switch {
 		case errors.Is(err, object.ErrNotFound) && id.IsZero() && name != "":
-			c.awaitEntry(c.srv.opts.EntryTime)
-			published, none := c.resolve(name, err)
+			published, none := c.resolveNow(name, err)
 			if none != nil {
 				return h, none
 			}

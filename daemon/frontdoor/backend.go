@@ -118,8 +118,13 @@ type Cluster interface {
 	// EachPublished calls f with a tenant's published objects behind a place in their order, and with the place behind
 	// each, until f answers false.
 	EachPublished(tenant, prefix, after string, f func(item any, at string) bool) error
-	// Resolve finds an object by its published name, whichever nodes have it. It answers at once.
+	// Resolve finds an object by its published name, whichever nodes have it, as far as this node knows. It answers at
+	// once.
 	Resolve(tenant, name string) (object.ID, error)
+	// CatchUp has this node learn what its cluster knew at the call: Resolve, Concerns, EachPublished and Elsewhere's
+	// methods say it afterwards. It waits for nobody, and many who ask at a time share one question. nil: there is
+	// nobody to learn from.
+	CatchUp() *CatchUp
 	// Entered gives a channel that is closed once the node knows what its cluster knows. Before, all that is said of
 	// published objects may be from long ago.
 	Entered() <-chan struct{}
@@ -148,6 +153,12 @@ type Cluster interface {
 	Enroll(remote string, m wire.EnrollRequest) ([]byte, error)
 	// Renew gives the holder of a certificate the next one.
 	Renew(p Peer, request []byte) ([]byte, error)
+}
+
+// CatchUp is a question to the cluster that is under way.
+type CatchUp struct {
+	Done chan struct{} // closed when it is over
+	Err  error         // set before: why this node may know less than its cluster, such as ErrUnanswered
 }
 
 // Nodes is what the front door asks of the daemon for the other nodes of its cluster, and for who administers it. As

@@ -82,10 +82,21 @@ func (c *connection) getDevice(f *ipc.Frame, m wire.NameMessage) error {
 		})
 	}
 	if err != nil {
-		return c.notOfDevice(m, err)
+		known := c.notOfDevice(m, err)
+		if q := c.srv.missed(known); q != nil {
+			return c.deviceCaughtUp(f.Header, m, err, q)
+		}
+		return known
 	}
 	c.replyDevice(f, h)
 	return nil
+}
+
+// deviceCaughtUp is notOfDevice with what the cluster knows. mu is held.
+func (c *connection) deviceCaughtUp(h ipc.Header, m wire.NameMessage, err error, q *CatchUp) error {
+	return c.onceCaughtUp(q, func(unsure error) {
+		c.answer(&ipc.Frame{Header: h}, nil, LessSure(c.notOfDevice(m, err), unsure))
+	})
 }
 
 // notOfDevice says of what is on other nodes, and not here, that it comes as an object in host memory. mu is held.

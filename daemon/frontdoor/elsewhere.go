@@ -67,13 +67,33 @@ func (r *pendingRequest) bring(id object.ID) {
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
 	defer r.c.survive()
-	if err == nil {
+	switch next := r.moved(id, err); {
+	case err == nil:
 		r.proceed(r, nil)
 		release()
-	} else {
+	case !next.IsZero():
+		r.c.srv.named.find(r, next)
+		r.proceed(r, nil)
+	default:
 		r.end(err)
 	}
 	r.c.flush() // a failure is met by serve
+}
+
+// maxMoves is how often a request follows a name under which one object after the other is published.
+const maxMoves = 8
+
+// moved gives what is published by now under the name of an object that could not be brought: it was replaced, and this
+// node had not heard of that. Zero: there is no such object. connection.mu is held.
+func (r *pendingRequest) moved(id object.ID, err error) (next object.ID) {
+	if !errors.Is(err, object.ErrNotFound) || r.under == "" || r.moves >= maxMoves || r.c.srv.opts.Cluster == nil {
+		return next
+	}
+	r.moves++
+	if next, err = r.c.srv.opts.Cluster.Resolve(r.c.peer.Tenant, r.under); err != nil || next == id {
+		return object.ID{}
+	}
+	return next
 }
 
 // broughtNamed is brought for who may name the object instead: by a name of this node, or a published one.
@@ -83,10 +103,9 @@ func broughtNamed[T any](c *connection, id object.ID, name string, do func(objec
 		if !errors.Is(err, object.ErrNotFound) {
 			return v, err
 		}
-		c.awaitEntry(c.srv.opts.EntryTime)
-		published, none := c.resolve(name, err)
+		published, none, unsure := c.lookUp(name, err)
 		if none != nil {
-			return v, c.unsure(err)
+			return v, LessSure(c.unsure(err), unsure)
 		}
 		id, name = published, ""
 	}
@@ -101,6 +120,12 @@ func brought[T any](c *connection, id object.ID, do func() (T, error)) (T, error
 		v, err = do()
 	}
 	wanted, is := isElsewhere(c.orElsewhere(id, err))
+	if !is && !id.IsZero() {
+		if q := c.srv.missed(err); q != nil {
+			err = LessSure(err, c.awaitCluster(q))
+			wanted, is = isElsewhere(c.orElsewhere(id, err))
+		}
+	}
 	if !is {
 		return v, c.unsure(err)
 	}

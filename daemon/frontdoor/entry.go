@@ -83,20 +83,90 @@ func (c *connection) onceEntered(most time.Duration, do func()) error {
 
 // getEntered is getOrWait after the entry. mu is held.
 func (c *connection) getEntered(h ipc.Header, m wire.GetRequest, give give) error {
-	f, began, most := &ipc.Frame{Header: h}, time.Now(), c.srv.opts.EntryTime
+	began, most := time.Now(), c.srv.opts.EntryTime
 	if m.WaitMS > 0 {
 		most = time.Duration(m.WaitMS) * time.Millisecond
 	}
 	return c.onceEntered(most, func() {
-		if c.ctx.Err() != nil { // what it would hold is given up already
-			c.out = errorFrame(c.out, c.version, h.Request, errEnded)
-			return
-		}
+		c.getOn(h, m, began, func(f *ipc.Frame, m wire.GetRequest) error { return c.giveOrWait(f, m, give) })
+	})
+}
+
+// getOn goes on with a Get that has waited since it began. mu is held.
+func (c *connection) getOn(h ipc.Header, m wire.GetRequest, began time.Time,
+	get func(*ipc.Frame, wire.GetRequest) error) {
+	err := errEnded
+	if c.ctx.Err() == nil { // else what it would hold is given up already
 		if waited := time.Since(began); m.WaitMS > 0 {
 			m.WaitMS = max(1, m.WaitMS-uint32(min(waited.Milliseconds(), int64(m.WaitMS))))
 		}
-		if err := c.giveOrWait(f, m, give); err != nil {
-			c.out = errorFrame(c.out, c.version, h.Request, err)
-		}
+		err = get(&ipc.Frame{Header: h}, m)
+	}
+	if err != nil {
+		c.out = errorFrame(c.out, c.version, h.Request, err)
+	}
+}
+
+// What another node has just published this node may not know of yet: a follower learns with a delay what its cluster
+// has agreed on. So nobody is told that something is not there before this node has asked its cluster. Who asked for it
+// waits meanwhile, in a goroutine of its own, charged and counted as a Get that waits. What is found is answered at
+// once, and a node that is alone asks nobody.
+
+// ErrUnanswered says why what was not found may be published all the same.
+var ErrUnanswered = errors.New("this node's cluster did not answer, so it does not know what is published elsewhere: " +
+	"try again; tendril cluster status shows which nodes answer")
+
+// missed begins to ask the cluster about what was not found, if that is what err says. nil: there is nothing to ask, or
+// the node has not entered its cluster yet, which is said as well.
+func (s *Server) missed(err error) *CatchUp {
+	if !errors.Is(err, object.ErrNotFound) || s.opts.Cluster == nil || !s.hasEntered() {
+		return nil
+	}
+	return s.opts.Cluster.CatchUp()
+}
+
+// awaitCluster waits for the cluster's word, and says why it is not there. mu is not held.
+func (c *connection) awaitCluster(q *CatchUp) error {
+	patience := time.NewTimer(c.srv.opts.CatchUpTime)
+	defer patience.Stop()
+	select {
+	case <-q.Done:
+		return q.Err
+	case <-patience.C:
+		return ErrUnanswered
+	case <-c.ctx.Done():
+	case <-c.srv.ended:
+	}
+	return errEnded
+}
+
+// LessSure adds to an object that was not found why it may be there all the same.
+func LessSure(err, unsure error) error {
+	if unsure == nil || !errors.Is(err, object.ErrNotFound) {
+		return err
+	}
+	return fmt.Errorf("%w (%v)", err, unsure)
+}
+
+// onceCaughtUp runs a request in a goroutine of its own, once the cluster has answered, or does not. do runs under mu.
+// mu is held.
+func (c *connection) onceCaughtUp(q *CatchUp, do func(unsure error)) error {
+	return c.later(store.WaitBytes, func() {
+		unsure := c.awaitCluster(q)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		do(unsure)
+		c.flush() // a failure is met by serve
+	})
+}
+
+// getCaughtUp goes on with a Get that found nothing. mu is held.
+func (c *connection) getCaughtUp(h ipc.Header, m wire.GetRequest, give give, q *CatchUp) error {
+	began := time.Now()
+	return c.onceCaughtUp(q, func(unsure error) {
+		c.getOn(h, m, began, func(f *ipc.Frame, m wire.GetRequest) error {
+			m, err := c.lookElsewhere(f, m, give, give(c, f, m.ID, m.Name))
+			return c.orWait(f, m, give, LessSure(err, unsure))
+		})
 	})
 }

@@ -73,6 +73,13 @@ func (x *namedWaits) found(r *pendingRequest) object.ID {
 	return r.found
 }
 
+// find has an object count as found.
+func (x *namedWaits) find(r *pendingRequest, id object.ID) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	r.found = id
+}
+
 // forget has what was found count as not found.
 func (x *namedWaits) forget(r *pendingRequest) {
 	x.mu.Lock()

@@ -99,19 +99,36 @@ func (c *connection) giveOrWait(f *ipc.Frame, m wire.GetRequest, give give) erro
 	return c.getElsewhere(f, m, give, give(c, f, m.ID, m.Name))
 }
 
-// getElsewhere goes on with a Get that found nothing in the store, or (nil) did. mu is held.
+// getElsewhere goes on with a Get that found nothing in the store, or (nil) did. What this node does not know of waits
+// for the cluster's word; a name that is waited for anyway ends its waiting as soon as it is known. mu is held.
 func (c *connection) getElsewhere(f *ipc.Frame, m wire.GetRequest, give give, err error) error {
+	m, err = c.lookElsewhere(f, m, give, err)
+	if q := c.srv.missed(err); q != nil && (m.WaitMS == 0 || !m.ID.IsZero()) {
+		return c.getCaughtUp(f.Header, m, give, q)
+	}
+	return c.orWait(f, m, give, err)
+}
+
+// lookElsewhere looks for what a Get did not find in the store among what is published, as far as this node knows. It
+// gives what to get from now on. mu is held.
+func (c *connection) lookElsewhere(f *ipc.Frame, m wire.GetRequest, give give, err error) (wire.GetRequest, error) {
 	if errors.Is(err, object.ErrNotFound) && m.ID.IsZero() && m.Name != "" {
 		if id, published := c.resolve(m.Name, err); published == nil {
 			if err = c.orElsewhere(id, give(c, f, id, "")); isAway(err) {
-				m.ID, m.Name = id, ""
+				m.ID = id // the name tells waitFor what it was found under
 			}
 		} else {
 			err = published
 		}
 	} else if err != nil {
+		m.Name = ""
 		err = c.orElsewhere(m.ID, err)
 	}
+	return m, err
+}
+
+// orWait has a Get wait that failed with err, where that may mend it. mu is held.
+func (c *connection) orWait(f *ipc.Frame, m wire.GetRequest, give give, err error) error {
 	if err == nil || !isAway(err) && (m.WaitMS == 0 || !comes(err)) {
 		return err
 	}
@@ -169,6 +186,13 @@ func (c *connection) delete(m wire.NameMessage) error {
 		return err
 	}
 	err = c.acts().Delete(id, "")
+	if cluster := c.srv.opts.Cluster; cluster != nil && !cluster.Concerns(id) {
+		if q := c.srv.missed(err); q != nil && c.polled {
+			return store.ErrWouldWait // nothing was done
+		} else if q != nil {
+			err = LessSure(err, c.awaitCluster(q))
+		}
+	}
 	if cluster := c.srv.opts.Cluster; cluster != nil &&
 		(err == nil || errors.Is(err, object.ErrNotFound) || c.isComing(id, err)) {
 		was, dropErr := cluster.Dropped(c.peer.Tenant, id)
@@ -186,8 +210,7 @@ func (c *connection) idOf(m wire.NameMessage) (object.ID, error) {
 	}
 	info, err := c.store.Stat(m.ID, m.Name)
 	if errors.Is(err, object.ErrNotFound) {
-		c.awaitEntry(c.srv.opts.EntryTime)
-		return c.resolve(m.Name, err)
+		return c.resolveNow(m.Name, err)
 	}
 	return info.ID, err
 }
@@ -204,6 +227,23 @@ func (c *connection) resolve(name string, not error) (object.ID, error) {
 	return id, err
 }
 
+// resolveNow is resolve with what the cluster knows where this node knows of nothing. mu is not held.
+func (c *connection) resolveNow(name string, not error) (object.ID, error) {
+	id, err, unsure := c.lookUp(name, not)
+	return id, LessSure(err, unsure)
+}
+
+// lookUp is resolveNow; unsure says why what is not found may be published all the same.
+func (c *connection) lookUp(name string, not error) (id object.ID, err, unsure error) {
+	c.awaitEntry(c.srv.opts.EntryTime)
+	id, err = c.resolve(name, not)
+	if q := c.srv.missed(err); q != nil {
+		unsure = c.awaitCluster(q)
+		id, err = c.resolve(name, not)
+	}
+	return id, err, unsure
+}
+
 func (c *connection) bind(m wire.BindRequest) error { return c.store.Bind(m.ID, m.Name, m.Replace) }
 
 func (c *connection) stat(f *ipc.Frame, m wire.NameMessage) error {
@@ -212,6 +252,9 @@ func (c *connection) stat(f *ipc.Frame, m wire.NameMessage) error {
 		return c.statEntered(f.Header, m)
 	}
 	p, err := c.describe(m, info, err)
+	if q := c.srv.missed(err); q != nil {
+		return c.statCaughtUp(f.Header, m, q)
+	}
 	if err == nil {
 		c.reply(f, p)
 	}
@@ -223,7 +266,21 @@ func (c *connection) statEntered(h ipc.Header, m wire.NameMessage) error {
 	return c.onceEntered(c.srv.opts.EntryTime, func() {
 		info, err := c.store.Stat(m.ID, m.Name)
 		p, err := c.describe(m, info, err)
+		if q := c.srv.missed(err); q != nil {
+			if err = c.statCaughtUp(h, m, q); err == nil {
+				return
+			}
+		}
 		c.answer(&ipc.Frame{Header: h}, p, err)
+	})
+}
+
+// statCaughtUp is stat with what the cluster knows. mu is held.
+func (c *connection) statCaughtUp(h ipc.Header, m wire.NameMessage, q *CatchUp) error {
+	return c.onceCaughtUp(q, func(unsure error) {
+		info, err := c.store.Stat(m.ID, m.Name)
+		p, err := c.describe(m, info, err)
+		c.answer(&ipc.Frame{Header: h}, p, LessSure(err, unsure))
 	})
 }
 

@@ -262,20 +262,29 @@ func (c *connection) topPage(m *wire.PageRequest) (listing, error) {
 	return c.largest(int(min(m.Limit, pageTop)) + 1), nil
 }
 
-func (c *connection) published(prefix string) (listing, error) {
+// published lists what is published, as the cluster knows it when the first page is asked for; where it does not
+// answer, as this node knows it. mu is not held.
+func (c *connection) published(prefix string, first bool) (listing, error) {
 	cluster, err := c.cluster()
 	if err == nil {
 		err = c.mustEnter()
+	}
+	if err == nil && first {
+		if q := cluster.CatchUp(); q != nil {
+			_ = c.awaitCluster(q)
+		}
 	}
 	return func(after string, f func(any, string) bool) (string, error) {
 		return "", cluster.EachPublished(c.peer.Tenant, prefix, after, f)
 	}, err
 }
 
-func (c *connection) listPublished(m wire.ListRequest) (listing, error) { return c.published(m.Prefix) }
+func (c *connection) listPublished(m wire.ListRequest) (listing, error) {
+	return c.published(m.Prefix, true)
+}
 
 func (c *connection) publishedPage(m *wire.PageRequest) (listing, error) {
-	return c.published(m.Prefix)
+	return c.published(m.Prefix, len(m.Cursor) == 0)
 }
 
 func (c *connection) tokens(none) (listing, error) {

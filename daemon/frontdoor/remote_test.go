@@ -66,6 +66,8 @@ func (c *fakeCluster) Resolve(tenant, name string) (object.ID, error) {
 
 func (c *fakeCluster) Changed() <-chan struct{} { return nil }
 
+func (c *fakeCluster) CatchUp() *CatchUp { return nil }
+
 // entered is closed.
 var entered = func() <-chan struct{} { c := make(chan struct{}); close(c); return c }()
 

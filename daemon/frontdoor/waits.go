@@ -48,7 +48,9 @@ type pendingRequest struct {
 	named   bool        // it may come to be published, too
 	wanted  []store.Wanted
 	proceed func(r *pendingRequest, err error) // goes on: under connection.mu, with nil when all are there
+	under   string                             // the published name that wanted was found under; "": none
 
+	moves int            // how often something else was published under it meanwhile; guarded by connection.mu
 	p     *store.Pending // guarded by asleep.mu
 	found object.ID      // what is published under the name; guarded by namedWaits.mu
 }
@@ -180,8 +182,11 @@ func (c *connection) waitFor(h ipc.Header, m wire.GetRequest, give give, err err
 	r := &pendingRequest{
 		c: c, f: ipc.Frame{Header: h}, bytes: store.PendingBytes, named: m.ID.IsZero() && m.Name != "" &&
 			c.srv.opts.Cluster != nil,
-		wanted: []store.Wanted{{ID: m.ID, Name: m.Name}},
 	}
+	if r.under = m.Name; !m.ID.IsZero() {
+		m.Name = ""
+	}
+	r.wanted = []store.Wanted{{ID: m.ID, Name: m.Name}}
 	if m.WaitMS > 0 {
 		r.until = time.Now().Add(time.Duration(m.WaitMS) * time.Millisecond)
 	}

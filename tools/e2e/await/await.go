@@ -25,10 +25,11 @@ func Until(t testing.TB, what string, there func() bool) {
 // the network, or in a system call. function is the end of its name, such as "link.(*Conn).Block".
 func Blocked(t testing.TB, n int, function string) {
 	t.Helper()
-	Until(t, "goroutine that waits in "+function, func() bool { return blocked(function) >= n })
+	Until(t, "goroutine that waits in "+function, func() bool { return Waiting(function) >= n })
 }
 
-func blocked(function string) int {
+// Waiting gives how many goroutines Blocked counts.
+func Waiting(function string) int {
 	stacks := make([]byte, 1<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
 	n := 0

@@ -26,19 +26,19 @@ func TestBlocked(t *testing.T) {
 	}
 	running.Go(func() { turnsHere(&stop) })
 	Blocked(t, 2, "await.waitsHere")
-	if n := blocked("await.waitsHere"); n != 2 {
+	if n := Waiting("await.waitsHere"); n != 2 {
 		t.Errorf("%d wait, and should be 2", n)
 	}
-	if n := blocked("await.turnsHere"); n != 0 {
+	if n := Waiting("await.turnsHere"); n != 0 {
 		t.Errorf("%d wait where one runs", n)
 	}
-	if n := blocked("await.waits"); n != 0 {
+	if n := Waiting("await.waits"); n != 0 {
 		t.Errorf("%d are in a function that is not there", n)
 	}
 	stop.Store(true)
 	m.Unlock()
 	running.Wait()
-	if n := blocked("await.waitsHere"); n != 0 {
+	if n := Waiting("await.waitsHere"); n != 0 {
 		t.Errorf("%d wait and should have ended", n)
 	}
 }

@@ -1,0 +1,169 @@
+package frontdoor
+
+import (
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"tendril/ipc/wire"
+	"tendril/store/object"
+	"tendril/tools/e2e/await"
+)
+
+// laggingCluster is a publishingCluster that learns of what is published when it is told that the cluster has answered.
+type laggingCluster struct {
+	*publishingCluster
+	asked atomic.Int32
+	q     *CatchUp
+}
+
+func (c *laggingCluster) CatchUp() *CatchUp {
+	c.asked.Add(1)
+	return c.q
+}
+
+func openLagging(t *testing.T, patience time.Duration) (*door, *laggingCluster) {
+	cluster := &laggingCluster{publishingCluster: newPublishingCluster(), q: &CatchUp{Done: make(chan struct{})}}
+	return open(t, func(o *Options) { o.Cluster, o.CatchUpTime = cluster, patience }), cluster
+}
+
+// namers are the requests that look up a published name.
+func namers(name string) map[wire.Type]interface{ Append([]byte) []byte } {
+	m := wire.NameMessage{Name: name}
+	return map[wire.Type]interface{ Append([]byte) []byte }{
+		wire.Get:          &wire.GetRequest{Name: name},
+		wire.Hold:         &wire.GetRequest{Name: name},
+		wire.Stat:         &m,
+		wire.Delete:       &m,
+		wire.Checksum:     &m,
+		wire.ReadRange:    &wire.ReadRangeRequest{Name: name, Bytes: 1},
+		wire.AttachObject: &wire.AttachRequest{Worker: 7, Name: name},
+	}
+}
+
+// TestAMissWaitsForTheClustersWord: what this node does not know of may be published. Who asks waits until the cluster
+// has answered, and nobody else.
+func TestAMissWaitsForTheClustersWord(t *testing.T) {
+	all := namers("published")
+	all[wire.PublishedPage], all[wire.Published] = &wire.PageRequest{}, &wire.ListRequest{}
+	for kind, m := range all {
+		t.Run(kind.String(), func(t *testing.T) {
+			d, cluster := openLagging(t, time.Hour)
+			conn := connectTo(t, d.store)
+			id, here := sealed(t, conn, object.Named, "own"), sealed(t, conn, object.Named, "here")
+			p := d.dial(t).hello()
+			if _, err := p.ask(wire.OpenSession, &wire.OpenSessionRequest{}); err != nil {
+				t.Fatal(err)
+			}
+			p.send(kind, 5, m)
+			await.Blocked(t, 1, "frontdoor.(*connection).awaitCluster")
+			other := d.dial(t).hello()
+			for _, m := range []wire.NameMessage{{ID: here}, {Name: "here"}} {
+				if _, err := other.ask(wire.Stat, &m); err != nil {
+					t.Error(err)
+				}
+			}
+			if n := cluster.asked.Load(); n != 1 {
+				t.Errorf("the cluster was asked %d times", n)
+			}
+			cluster.publish("published", id)
+			close(cluster.q.Done)
+			f, err := p.receive()
+			f.CloseFDs()
+			if err != nil || f.Type != kind|wire.ReplyBit {
+				t.Errorf("%v %q, %v", f.Type, f.Payload, err)
+			}
+		})
+	}
+}
+
+// TestAMissIsOne: where the cluster knows of nothing either, that is the answer, and where it does not answer that is
+// said.
+func TestAMissIsOne(t *testing.T) {
+	for what, answer := range map[string]func(*CatchUp){
+		"it answers": func(q *CatchUp) { close(q.Done) },
+		"it does not answer": func(q *CatchUp) {
+			q.Err = ErrUnanswered
+			close(q.Done)
+		},
+		"in time": func(*CatchUp) {},
+	} {
+		t.Run(what, func(t *testing.T) {
+			d, cluster := openLagging(t, 10*time.Millisecond)
+			answer(cluster.q)
+			p := d.dial(t).hello()
+			if _, err := p.ask(wire.OpenSession, &wire.OpenSessionRequest{}); err != nil {
+				t.Fatal(err)
+			}
+			asks := namers("none")
+			id := object.NewID()
+			for kind, m := range asks {
+				_, err := p.ask(kind, m)
+				said := err != nil && strings.Contains(err.Error(), ErrUnanswered.Error())
+				if !errors.Is(err, object.ErrNotFound) || said != (what != "it answers") {
+					t.Errorf("%v: %v", kind, err)
+				}
+			}
+			for kind, m := range map[wire.Type]interface{ Append([]byte) []byte }{
+				wire.Get:       &wire.GetRequest{ID: id},
+				wire.Stat:      &wire.NameMessage{ID: id},
+				wire.Delete:    &wire.NameMessage{ID: id},
+				wire.Checksum:  &wire.NameMessage{ID: id},
+				wire.ReadRange: &wire.ReadRangeRequest{ID: id, Bytes: 1},
+				wire.GetDevice: &wire.NameMessage{ID: id},
+			} {
+				_, err := p.ask(kind, m)
+				said := err != nil && strings.Contains(err.Error(), ErrUnanswered.Error())
+				if !errors.Is(err, object.ErrNotFound) || said != (what != "it answers") {
+					t.Errorf("%v by ID: %v", kind, err)
+				}
+			}
+		})
+	}
+}
+
+// TestWaitingForANameWaitsForNoAnswer: a Get that waits for a name has the cluster asked, and gets what is put here
+// meanwhile.
+func TestWaitingForANameWaitsForNoAnswer(t *testing.T) {
+	d, cluster := openLagging(t, time.Hour)
+	p := awaited(t, d, "n")
+	p.mustGet(sealed(t, connectTo(t, d.store), object.Named, "n"))
+	if n := cluster.asked.Load(); n != 1 {
+		t.Errorf("the cluster was asked %d times", n)
+	}
+}
+
+// TestAMissIsCharged: it counts among what its connection waits for.
+func TestAMissIsCharged(t *testing.T) {
+	d, cluster := openLagging(t, time.Hour)
+	p := d.dial(t).hello()
+	for i := range uint64(maxWaits) {
+		p.send(wire.Get, 10+i, &wire.GetRequest{Name: "none"})
+	}
+	await.Blocked(t, maxWaits, "frontdoor.(*connection).awaitCluster")
+	if _, err := p.ask(wire.Stat, &wire.NameMessage{Name: "none"}); !errors.Is(err, object.ErrBusy) {
+		t.Errorf("one more than may wait: %v", err)
+	}
+	close(cluster.q.Done)
+	for range maxWaits {
+		f, err := p.receive()
+		if err != nil || f.Type != wire.Error || !errors.Is(decodeError(t, f), object.ErrNotFound) {
+			t.Errorf("%v, %v", f.Type, err)
+		}
+	}
+	waitFor(t, func() bool { return d.store.Status().RequestBytes == 0 })
+}
+
+// TestAMissEndsWithItsConnection: and with the front door.
+func TestAMissEndsWithItsConnection(t *testing.T) {
+	d, _ := openLagging(t, time.Hour)
+	p, stays := d.dial(t).hello(), d.dial(t).hello()
+	p.send(wire.Get, 5, &wire.GetRequest{Name: "n"})
+	stays.send(wire.Stat, 5, &wire.NameMessage{Name: "n"})
+	await.Blocked(t, 2, "frontdoor.(*connection).awaitCluster")
+	p.Close()
+	waitFor(t, func() bool { return d.Connections() == 1 })
+	d.Server.Close()
+}
