@@ -121,7 +121,9 @@ func (c *connection) lookElsewhere(f *ipc.Frame, m wire.GetRequest, give give, e
 			err = published
 		}
 	} else if err != nil {
-		m.Name = ""
+		if !m.ID.IsZero() {
+			m.Name = "" // the ID counts
+		}
 		err = c.orElsewhere(m.ID, err)
 	}
 	return m, err
