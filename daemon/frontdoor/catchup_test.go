@@ -135,25 +135,34 @@ func TestWaitingForANameWaitsForNoAnswer(t *testing.T) {
 	}
 }
 
-// TestAMissIsCharged: it counts among what its connection waits for.
+// TestAMissIsCharged: it counts among what its connection waits for. A client that asks for more ahead is not refused:
+// nothing more of it is read until there are answers.
 func TestAMissIsCharged(t *testing.T) {
-	d, cluster := openLagging(t, time.Hour)
-	p := d.dial(t).hello()
-	for i := range uint64(maxWaits) {
-		p.send(wire.Get, 10+i, &wire.GetRequest{Name: "none"})
+	asks := map[wire.Type]interface{ Append([]byte) []byte }{
+		wire.Get:       &wire.GetRequest{Name: "none"},
+		wire.Hold:      &wire.GetRequest{Name: "none"},
+		wire.Stat:      &wire.NameMessage{Name: "none"},
+		wire.GetDevice: &wire.NameMessage{Name: "none"},
 	}
-	await.Blocked(t, maxWaits, "frontdoor.(*connection).awaitCluster")
-	if _, err := p.ask(wire.Stat, &wire.NameMessage{Name: "none"}); !errors.Is(err, object.ErrBusy) {
-		t.Errorf("one more than may wait: %v", err)
+	for kind, m := range asks {
+		t.Run(kind.String(), func(t *testing.T) {
+			d, cluster := openLagging(t, time.Hour)
+			p := d.dial(t).hello()
+			const all = 2*maxWaits + 5
+			for i := range uint64(all) {
+				p.send(kind, 10+i, m)
+			}
+			await.Blocked(t, maxWaits+1, "frontdoor.(*connection).awaitCluster")
+			close(cluster.q.Done)
+			for range all {
+				f, err := p.receive()
+				if err != nil || f.Type != wire.Error || !errors.Is(decodeError(t, f), object.ErrNotFound) {
+					t.Fatalf("%v %q, %v", f.Type, f.Payload, err)
+				}
+			}
+			waitFor(t, func() bool { return d.store.Status().RequestBytes == 0 })
+		})
 	}
-	close(cluster.q.Done)
-	for range maxWaits {
-		f, err := p.receive()
-		if err != nil || f.Type != wire.Error || !errors.Is(decodeError(t, f), object.ErrNotFound) {
-			t.Errorf("%v, %v", f.Type, err)
-		}
-	}
-	waitFor(t, func() bool { return d.store.Status().RequestBytes == 0 })
 }
 
 // TestAMissEndsWithItsConnection: and with the front door.

@@ -84,7 +84,7 @@ func (c *connection) getDevice(f *ipc.Frame, m wire.NameMessage) error {
 	if err != nil {
 		known := c.notOfDevice(m, err)
 		if q := c.srv.missed(known); q != nil {
-			return c.deviceCaughtUp(f.Header, m, err, q)
+			return c.deviceCaughtUp(f, m, err, q)
 		}
 		return known
 	}
@@ -93,8 +93,9 @@ func (c *connection) getDevice(f *ipc.Frame, m wire.NameMessage) error {
 }
 
 // deviceCaughtUp is notOfDevice with what the cluster knows. mu is held.
-func (c *connection) deviceCaughtUp(h ipc.Header, m wire.NameMessage, err error, q *CatchUp) error {
-	return c.onceCaughtUp(q, func(unsure error) {
+func (c *connection) deviceCaughtUp(f *ipc.Frame, m wire.NameMessage, err error, q *CatchUp) error {
+	h := f.Header
+	return c.onceCaughtUp(f, q, func(unsure error) {
 		c.answer(&ipc.Frame{Header: h}, nil, LessSure(c.notOfDevice(m, err), unsure))
 	})
 }

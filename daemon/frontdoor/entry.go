@@ -148,9 +148,13 @@ func LessSure(err, unsure error) error {
 	return fmt.Errorf("%w (%v)", err, unsure)
 }
 
-// onceCaughtUp runs a request in a goroutine of its own, once the cluster has answered, or does not. do runs under mu.
-// mu is held.
-func (c *connection) onceCaughtUp(q *CatchUp, do func(unsure error)) error {
+// onceCaughtUp runs a request in a goroutine of its own, once the cluster has answered, or does not. Where as many
+// requests as may are waiting, the one at hand waits here, and nothing more is read meanwhile: a client that asks ahead
+// is not refused. do runs under mu. mu is held, and may be let go meanwhile.
+func (c *connection) onceCaughtUp(f *ipc.Frame, q *CatchUp, do func(unsure error)) error {
+	if f == &c.frame && c.waiting.Load() >= maxWaits {
+		return c.caughtUpHere(q, do)
+	}
 	return c.later(store.WaitBytes, func() {
 		unsure := c.awaitCluster(q)
 		c.mu.Lock()
@@ -160,10 +164,25 @@ func (c *connection) onceCaughtUp(q *CatchUp, do func(unsure error)) error {
 	})
 }
 
+// caughtUpHere is onceCaughtUp for the request at hand, on serve's goroutine. mu is held, and let go meanwhile.
+func (c *connection) caughtUpHere(q *CatchUp, do func(unsure error)) error {
+	if c.polled {
+		return store.ErrWouldWait // nothing was done
+	}
+	if c.flush() != nil {
+		return nil // loop meets sendErr at its next flush
+	}
+	c.mu.Unlock()
+	unsure := c.awaitCluster(q)
+	c.mu.Lock()
+	do(unsure)
+	return nil
+}
+
 // getCaughtUp goes on with a Get that found nothing. mu is held.
-func (c *connection) getCaughtUp(h ipc.Header, m wire.GetRequest, give give, q *CatchUp) error {
-	began := time.Now()
-	return c.onceCaughtUp(q, func(unsure error) {
+func (c *connection) getCaughtUp(f *ipc.Frame, m wire.GetRequest, give give, q *CatchUp) error {
+	h, began := f.Header, time.Now()
+	return c.onceCaughtUp(f, q, func(unsure error) {
 		c.getOn(h, m, began, func(f *ipc.Frame, m wire.GetRequest) error {
 			m, err := c.lookElsewhere(f, m, give, give(c, f, m.ID, m.Name))
 			return c.orWait(f, m, give, LessSure(err, unsure))

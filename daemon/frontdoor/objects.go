@@ -104,7 +104,7 @@ func (c *connection) giveOrWait(f *ipc.Frame, m wire.GetRequest, give give) erro
 func (c *connection) getElsewhere(f *ipc.Frame, m wire.GetRequest, give give, err error) error {
 	m, err = c.lookElsewhere(f, m, give, err)
 	if q := c.srv.missed(err); q != nil && (m.WaitMS == 0 || !m.ID.IsZero()) {
-		return c.getCaughtUp(f.Header, m, give, q)
+		return c.getCaughtUp(f, m, give, q)
 	}
 	return c.orWait(f, m, give, err)
 }
@@ -255,7 +255,7 @@ func (c *connection) stat(f *ipc.Frame, m wire.NameMessage) error {
 	}
 	p, err := c.describe(m, info, err)
 	if q := c.srv.missed(err); q != nil {
-		return c.statCaughtUp(f.Header, m, q)
+		return c.statCaughtUp(f, m, q)
 	}
 	if err == nil {
 		c.reply(f, p)
@@ -269,7 +269,7 @@ func (c *connection) statEntered(h ipc.Header, m wire.NameMessage) error {
 		info, err := c.store.Stat(m.ID, m.Name)
 		p, err := c.describe(m, info, err)
 		if q := c.srv.missed(err); q != nil {
-			if err = c.statCaughtUp(h, m, q); err == nil {
+			if err = c.statCaughtUp(&ipc.Frame{Header: h}, m, q); err == nil {
 				return
 			}
 		}
@@ -278,8 +278,9 @@ func (c *connection) statEntered(h ipc.Header, m wire.NameMessage) error {
 }
 
 // statCaughtUp is stat with what the cluster knows. mu is held.
-func (c *connection) statCaughtUp(h ipc.Header, m wire.NameMessage, q *CatchUp) error {
-	return c.onceCaughtUp(q, func(unsure error) {
+func (c *connection) statCaughtUp(f *ipc.Frame, m wire.NameMessage, q *CatchUp) error {
+	h := f.Header
+	return c.onceCaughtUp(f, q, func(unsure error) {
 		info, err := c.store.Stat(m.ID, m.Name)
 		p, err := c.describe(m, info, err)
 		c.answer(&ipc.Frame{Header: h}, p, LessSure(err, unsure))
