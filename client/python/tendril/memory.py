@@ -61,8 +61,9 @@ def _when_gone(part: object, end: Callable[[], None]) -> None:
 class Descriptor(io.FileIO):
     """Owns a descriptor, which is closed with it. It is made of one in a single step of the interpreter."""
 
-    def __del__(self) -> None:
-        self.close()  # FileIO's own would warn
+    # FileIO's own end would warn. This is no function of Python: there an interrupt could come, and would be lost with
+    # the descriptor.
+    __del__ = io.FileIO.close
 
 
 class Mapping:

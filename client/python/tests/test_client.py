@@ -8,6 +8,7 @@ import os
 import pathlib
 import socket
 import struct
+import sys
 import tempfile
 import threading
 import unittest
@@ -15,7 +16,7 @@ import zlib
 from unittest import mock
 
 import tendril
-from tendril import connection, data, wire
+from tendril import connection, data, memory, wire
 
 from .fake import FakeDaemon, descriptors, frame
 
@@ -207,6 +208,23 @@ class Objects(WithFake):
         live._received = received
         inode = os.fstat(memory).st_ino
         self.assertEqual([fd for fd, _, ino in descriptors() if ino == inode], [memory])
+
+    def test_the_end_of_a_descriptor_is_not_interrupted(self):
+        """Signals are looked for where a function of Python begins: there its end would lose the interrupt."""
+        swallowed, before = [], descriptors()
+        self.addCleanup(setattr, sys, "unraisablehook", sys.unraisablehook)
+        sys.unraisablehook = swallowed.append
+        file = memory.Descriptor(os.memfd_create("x"))
+
+        def interrupt(frame, event, _):
+            if event == "call" and frame.f_code.co_filename == memory.__file__:
+                raise KeyboardInterrupt
+        sys.setprofile(interrupt)
+        try:
+            del file
+        finally:
+            sys.setprofile(None)
+        self.assertEqual((descriptors() - before, swallowed), (set(), []))
 
     def test_no_descriptor_is_inherited(self):
         self.store.put(b"x" * 100, name="fd")
