@@ -657,9 +657,14 @@ func (d *Daemon) endStrays(seen uint64) (changes uint64) {
 	return changes
 }
 
-// endRecords ends the records that are due, all with one command, as far as one takes them.
+// endRecords ends the records that are due, all with one command, as far as one takes them. Where a node of another
+// release would stop at that one, each with its own, which all know.
 func (d *Daemon) endRecords() {
-	for ids := range slices.Chunk(d.wishes.due(), fsm.MaxEndedLeases) {
+	most := fsm.MaxEndedLeases
+	if d.sameRelease() != nil {
+		most = 1
+	}
+	for ids := range slices.Chunk(d.wishes.due(), most) {
 		var cmd fsm.Command = &fsm.EndListedLeases{IDs: ids}
 		if len(ids) == 1 {
 			cmd = &fsm.EndLease{ID: ids[0]}

@@ -461,6 +461,29 @@ func TestRecordsOfLeasesEndTogether(t *testing.T) {
 	}
 }
 
+// A node of an earlier release stops at a command that it does not know. So as long as there is one the records of many
+// leases end with one command each, which all know.
+func TestRecordsOfLeasesEndOneByOneBesideAnotherRelease(t *testing.T) {
+	d := newNetwork(t).cluster(1).all[0]
+	var here fsm.Node
+	d.meta.raft.View(func(s *fsm.State) { here, _ = s.Node(d.meta.node) })
+	here.Version = "another"
+	if _, err := d.propose(&fsm.PutNode{Node: here}); err != nil {
+		t.Fatal(err)
+	}
+	ids := putRecords(t, d, 50)
+	last := func() uint64 { return d.meta.now.Load().raft.Status().LastIndex }
+	before := last()
+	letRecordsEnd(d, ids)
+	await.Until(t, "all have ended", func() bool {
+		d.endRecords() // tendLeases may do so in the same moment
+		return len(allLeasesAt(t, d)) == 0
+	})
+	if n := last() - before; n < uint64(len(ids)) {
+		t.Errorf("%d leases ended with %d entries of the log", len(ids), n)
+	}
+}
+
 // A ticket that is used again leaves its lease as it is.
 func TestTicketOfALiveLease(t *testing.T) {
 	w := newNetwork(t)
