@@ -159,11 +159,11 @@ func (m *membership) nodeAddresses() (list []wire.NodeAddresses) {
 // Propose implements frontdoor.Nodes.
 func (d *Daemon) Propose(p frontdoor.Peer, command []byte) (wire.ProposeReply, error) {
 	m := d.meta.now.Load()
-	if err := d.maySpeak(m, p, command); err != nil {
-		return wire.ProposeReply{}, err
-	}
 	ctx, cancel := context.WithTimeout(m.ctx, proposeTime)
 	defer cancel()
+	if err := d.maySpeak(ctx, m, p, command); err != nil {
+		return wire.ProposeReply{}, err
+	}
 	result, index, err := m.proposeHere(ctx, command)
 	if leader, is := elsewhere(err); is {
 		return wire.ProposeReply{Leader: object.ID(leader)}, nil
@@ -197,10 +197,11 @@ func elsewhere(err error) (fsm.UUID, bool) {
 }
 
 // maySpeak says why a node may not change the metadata: the cluster must have recorded its certificate. A member that
-// was away for so long that it made itself a new one may have that recorded.
-func (d *Daemon) maySpeak(m *membership, p frontdoor.Peer, command []byte) error {
+// was away for so long that it made itself a new one may have that recorded. A leader that was elected a moment ago, or
+// has just started, may have yet to do what was committed before: it looks again before it refuses.
+func (d *Daemon) maySpeak(ctx context.Context, m *membership, p frontdoor.Peer, command []byte) error {
 	var recorded, member bool
-	m.raft.View(func(s *fsm.State) {
+	look := func(s *fsm.State) {
 		if _, recorded = s.Certificate(fsm.UUID(p.Serial)); recorded {
 			return
 		}
@@ -209,16 +210,23 @@ func (d *Daemon) maySpeak(m *membership, p frontdoor.Peer, command []byte) error
 			_, known := s.Node(id)
 			member = err == nil && known
 		}
-	})
-	if recorded {
+	}
+	if m.raft.View(look); recorded {
 		return nil
 	}
-	e, err := fsm.Decode(command)
-	if record, is := e.Command.(*fsm.RecordCertificate); err == nil && member && is &&
-		record.Certificate.Tenant == p.Tenant {
+	e, decodeErr := fsm.Decode(command)
+	if decodeErr == nil && !m.raft.Leads() { // the leader may know more than this node
 		return nil
 	}
-	if err == nil && !m.raft.Leads() { // it may know more than this node
+	d.at("does not know who wants to change the metadata")
+	if err := m.raft.Read(ctx, look); err != nil {
+		if _, is := elsewhere(err); is && decodeErr == nil {
+			return nil
+		}
+		return err
+	}
+	record, is := e.Command.(*fsm.RecordCertificate)
+	if recorded || decodeErr == nil && member && is && record.Certificate.Tenant == p.Tenant {
 		return nil
 	}
 	return fmt.Errorf("%w: the cluster does not know the certificate of %.60q", object.ErrPermission, p.Subject)

@@ -18,7 +18,7 @@ func TestWhoMayChangeTheMetadata(t *testing.T) {
 	m := aloneIn(t)
 	m.register(t)
 	defer m.cancel()
-	d := &Daemon{}
+	d := &Daemon{at: func(string) {}}
 	propose := func(c fsm.Command) {
 		t.Helper()
 		if _, err := m.raft.Propose(context.Background(), fsm.UUID(object.NewID()), c); err != nil {
@@ -50,12 +50,12 @@ func TestWhoMayChangeTheMetadata(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := d.maySpeak(m, c.who, command); !errors.Is(err, c.want) {
+		if err := d.maySpeak(t.Context(), m, c.who, command); !errors.Is(err, c.want) {
 			t.Errorf("%s, %x, says %T: %v, want %v", c.who.Tenant, c.who.Serial, c.says, err, c.want)
 		}
 	}
 	took := func() float64 {
-		return testing.AllocsPerRun(100, func() { _ = d.maySpeak(m, of(m.node, 1), nil) })
+		return testing.AllocsPerRun(100, func() { _ = d.maySpeak(context.Background(), m, of(m.node, 1), nil) })
 	}
 	before := took()
 	for i := range 20 {
@@ -64,5 +64,32 @@ func TestWhoMayChangeTheMetadata(t *testing.T) {
 	}
 	if after := took(); after != before {
 		t.Errorf("%.0f allocations with 21 nodes, %.0f with one", after, before)
+	}
+}
+
+// A leader that was elected a moment ago has yet to do what was committed before: it refuses nobody for what it does
+// not know yet.
+func TestNewLeaderLooksAgain(t *testing.T) {
+	m := aloneIn(t)
+	m.register(t)
+	defer m.cancel()
+	d := &Daemon{at: func(step string) {
+		if step != "does not know who wants to change the metadata" {
+			return
+		}
+		c := fsm.Certificate{Serial: fsm.UUID{1}, Subject: "n", Role: fsm.RoleNode, Tenant: fsm.NodeTenant(m.node),
+			Expires: 1 << 62}
+		if _, err := m.raft.Propose(context.Background(), fsm.UUID(object.NewID()),
+			&fsm.RecordCertificate{Certificate: c}); err != nil {
+			t.Error(err)
+		}
+	}}
+	command, err := fsm.Encode(fsm.UUID{9}, &fsm.Nop{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := frontdoor.Peer{Tenant: fsm.NodeTenant(m.node), Serial: pki.Serial{1}}
+	if err := d.maySpeak(t.Context(), m, p, command); err != nil {
+		t.Errorf("a node whose certificate was recorded meanwhile: %v", err)
 	}
 }

@@ -475,6 +475,10 @@ func statusOf(err error) (int, string) {
 		return fasthttp.StatusTooManyRequests, "end others, or wait until they have ended"
 	case object.ErrBusy.Code(), object.ErrTimeout.Code():
 		return fasthttp.StatusServiceUnavailable, "try again"
+	case object.ErrFull.Code():
+		return fasthttp.StatusServiceUnavailable, "try again once there is room: delete objects, or wait until others have"
+	case object.ErrNoDevice.Code():
+		return fasthttp.StatusServiceUnavailable, "try again; if it stays so, look at /v1/devices and the daemon's log"
 	case object.ErrUnsupported.Code():
 		return fasthttp.StatusNotImplemented, "do what the detail says, or ask another node (/v1/nodes)"
 	}

@@ -593,7 +593,8 @@ func TestSourceErrors(t *testing.T) {
 	f := &fake{}
 	s, _, _ := start(t, func(o *Options) { o.Source = f })
 	for err, status := range map[error]int{object.ErrNotFound: 404, object.ErrPermission: 403, object.ErrBusy: 503,
-		object.ErrTimeout: 503, object.ErrInvalid: 400, object.ErrUnsupported: 501, io.ErrUnexpectedEOF: 500} {
+		object.ErrTimeout: 503, object.ErrFull: 503, object.ErrNoDevice: 503, object.ErrInvalid: 400,
+		object.ErrUnsupported: 501, io.ErrUnexpectedEOF: 500} {
 		f.err = fmt.Errorf("%w: so", err)
 		wantFailure(t, err.Error(), raw(t, "unix", s.opts.Unix, get("/v1/raft", "x")), status)
 	}
