@@ -188,15 +188,16 @@ func (c *connection) delete(m wire.NameMessage) error {
 		return err
 	}
 	err = c.acts().Delete(id, "")
-	if cluster := c.srv.opts.Cluster; cluster != nil && !cluster.Concerns(id) {
-		if q := c.srv.missed(err); q != nil && c.polled {
-			return store.ErrWouldWait // nothing was done
-		} else if q != nil {
+	cluster := c.srv.opts.Cluster
+	if cluster == nil {
+		return err
+	}
+	if !cluster.Concerns(id) {
+		if q := c.srv.missed(err); q != nil { // not on the poller: there this would be store.ErrWouldWait
 			err = LessSure(err, c.awaitCluster(q))
 		}
 	}
-	if cluster := c.srv.opts.Cluster; cluster != nil &&
-		(err == nil || errors.Is(err, object.ErrNotFound) || c.isComing(id, err)) {
+	if err == nil || errors.Is(err, object.ErrNotFound) || c.isComing(id, err) {
 		was, dropErr := cluster.Dropped(c.peer.Tenant, id)
 		if dropErr != nil || was { // deleted, though only a publication may have held it
 			err = dropErr
