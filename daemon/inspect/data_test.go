@@ -2,12 +2,14 @@ package inspect
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"testing"
 	"time"
 
+	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/valyala/fasthttp"
 
 	"tendril/store/object"
@@ -46,6 +48,24 @@ func TestRangeOf(t *testing.T) {
 	}
 	if _, _, _, fits := rangeOf("bytes=-5", 0); fits {
 		t.Error("there are last bytes of nothing")
+	}
+}
+
+// Bytes that cannot be read are an error of the answer, which is logged where it is no fault of the request.
+func TestDataThatCannotBeRead(t *testing.T) {
+	for code, err := range map[int]error{http.StatusInternalServerError: errors.New("the disk fails"),
+		http.StatusTooManyRequests: object.ErrQuota} {
+		log, logged := logtest.NewNullLogger()
+		data := &bytesOf{b: []byte("hello"), err: err}
+		_, address, secret := start(t, func(o *Options) { o.Log, o.Source = log, &fake{data: data} })
+		path := "/v1/objects/00112233445566778899aabbccddeeff/data"
+		r := raw(t, "tcp", address, get(path, address, "Authorization: Bearer "+secret))
+		if r == nil || r.StatusCode != code || data.closed.Load() != 1 {
+			t.Errorf("%v: %+v, closed %d times", err, r, data.closed.Load())
+		}
+		if n := len(logged.AllEntries()); (n == 1) != (code == http.StatusInternalServerError) {
+			t.Errorf("%v: %d lines of the log", err, n)
+		}
 	}
 }
 

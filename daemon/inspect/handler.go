@@ -426,11 +426,7 @@ func (s *Server) reply(ctx *fasthttp.RequestCtx, r *route, v Viewer, q query) {
 	}
 	answer, err := r.answer(s, v, q)
 	if err != nil {
-		status, next := statusOf(err)
-		if status == fasthttp.StatusInternalServerError {
-			s.opts.Log.WithError(err).Errorf("inspection: %s", r.path)
-		}
-		refuse(ctx, status, err.Error(), next)
+		s.fail(ctx, r, err)
 		return
 	}
 	switch a := answer.(type) {
@@ -443,8 +439,7 @@ func (s *Server) reply(ctx *fasthttp.RequestCtx, r *route, v Viewer, q query) {
 		ctx.SetBodyString(string(a))
 	case opened:
 		if err := a.reply(ctx); err != nil {
-			status, next := statusOf(err)
-			refuse(ctx, status, err.Error(), next)
+			s.fail(ctx, r, err)
 		}
 	case following:
 		a.reply(ctx, s.closing, s.opts.Beat)
@@ -458,6 +453,15 @@ func (s *Server) reply(ctx *fasthttp.RequestCtx, r *route, v Viewer, q query) {
 		writeJSON(ctx, fasthttp.StatusOK, a)
 		unchanged(ctx, tagOf(ctx.Response.Body()))
 	}
+}
+
+// fail answers with an error of the source. What is no fault of the request is logged.
+func (s *Server) fail(ctx *fasthttp.RequestCtx, r *route, err error) {
+	status, next := statusOf(err)
+	if status == fasthttp.StatusInternalServerError {
+		s.opts.Log.WithError(err).Errorf("inspection: %s", r.path)
+	}
+	refuse(ctx, status, err.Error(), next)
 }
 
 // statusOf turns a sentinel into HTTP.

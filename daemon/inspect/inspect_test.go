@@ -223,11 +223,12 @@ func (f *fake) Waiting() []string                                  { return f.wa
 // bytesOf is a Data in memory.
 type bytesOf struct {
 	b      []byte
+	err    error // Range's
 	closed atomic.Int32
 }
 
 func (d *bytesOf) Size() uint64                        { return uint64(len(d.b)) }
-func (d *bytesOf) Range(off, n uint64) ([]byte, error) { return d.b[off:][:n], nil }
+func (d *bytesOf) Range(off, n uint64) ([]byte, error) { return d.b[off:][:n], d.err }
 func (d *bytesOf) Close()                              { d.closed.Add(1) }
 
 // pathOf is a route's path with an object's id in it, or a session's number.
