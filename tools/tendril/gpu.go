@@ -97,7 +97,7 @@ func (c *cli) getOnto(ctx context.Context, what string, to onto, wait time.Durat
 	}
 	var obj *client.DeviceObject
 	if from.Device == gpu && (to.name == "" || to.name == from.Name) {
-		obj, err = conn.GetDevice(ctx, id, "", 0)
+		obj, err = conn.GetDevice(ctx, id, "", wait)
 	} else {
 		obj, err = c.copyOnto(ctx, conn, from, name, to, wait, gpu)
 	}

@@ -8,7 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"tendril/client"
 	"tendril/forwarding/cuda/fakecuda"
+	"tendril/store/object"
 )
 
 // An object goes into a device's memory from host memory, from another device, and by its ID; its name goes along where
@@ -46,11 +48,31 @@ func TestGetIntoTheMemoryOfADevice(t *testing.T) {
 	n.want(exitNoDevice, []string{"tendril devices"}, "get", "host", "--device", "cuda:7", "--name", "x")
 	n.want(exitNotFound, nil, "get", "none", "--device", "cuda:0")
 	n.want(exitTimeout, nil, "get", "none", "--device", "cuda:0", "--wait", "20ms")
+	n.want(exitTimeout, nil, "get", "id:"+n.unsealedOnGPU().String(), "--device", "cuda:0", "--wait", "20ms")
 	for _, wrong := range [][]string{{"--name", "x"}, {"--replace"}, {"--device", "gpu"}, {"--device", ""},
 		{"--device", "cuda:0", "-o", "-"}, {"--device", "cuda:0", "--length", "3"}} {
 		n.want(exitUsage, nil, append([]string{"get", "host"}, wrong...)...)
 	}
 	n.want(0, nil, "rm", "host", "first", "second")
+}
+
+// unsealedOnGPU makes an object in the memory of the first GPU that stays unsealed until the test ends.
+func (n *node) unsealedOnGPU() object.ID {
+	n.t.Helper()
+	conn, err := client.Dial(n.t.Context(), client.Options{Socket: n.socket})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() { conn.Close() })
+	gpu, err := conn.FindGPU(n.t.Context(), "cuda:0")
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	b, err := conn.CreateDevice(n.t.Context(), gpu, 1, client.CreateOptions{})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return b.ID()
 }
 
 // What lies in a device's memory is got from another machine, in whole and in part.
