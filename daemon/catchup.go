@@ -26,7 +26,7 @@ type catchUps struct {
 }
 
 // join begins a question, or joins one that has not begun. Where the last one had no answer, and the node has heard
-// from no leader since, there is none again.
+// from no leader since, nobody is asked: it is over at once, with the same error.
 func (x *catchUps) join() *frontdoor.CatchUp {
 	if at, err := x.failure(); err != nil && !x.heard(at) {
 		return over(err)

@@ -36,8 +36,8 @@ const (
 	linkBytes         = 1 << 20     // from which on one counts
 )
 
-// Bounds of what another node gets at a time. It asks for a tenant's objects with no more requests at a time (Bring,
-// transfer.Pull), but where it has lost connections that this node still writes to.
+// Bounds of what another node gets at a time. A node of this release asks with no more requests at a time (Bring,
+// transfer.Pull). It seems to where it has lost connections that this node still writes to.
 const (
 	maxGiven = maxTenantBringing * transfer.MaxStreams // requests of one node for one tenant's objects
 	giveWait = 10 * time.Second                        // for one of them to end

@@ -196,9 +196,9 @@ type part struct {
 
 // OpenAny is Open of an object in whatever memory. Range of what is in a device's, or left it for host memory or the
 // disk, copies as much as it is asked for, and up to 16 MiB where it is asked for one range behind the other; Rest lets
-// go of that. Its checksums are not known. It waits for nothing; Range waits for the driver, and until ctx ends for the
-// disk. The object of a device is held as another one. Errors: Open's; ErrPermission: another tenant's of a device.
-// Range's: Create's, Copy's; ErrTimeout (ctx).
+// go of that. Its checksums are not known. It waits for nothing. Range waits for the driver, and for the disk until ctx
+// ends. An object of a device is held until Close, as any other, but one that is on disk alone. Errors: Open's;
+// ErrPermission: another tenant's of a device. Range's: Create's, Copy's; ErrTimeout (ctx).
 func (c *Conn) OpenAny(ctx context.Context, id object.ID, name string) (*Reading, error) {
 	r, err := c.Open(id, name)
 	if !errors.Is(err, object.ErrUnsupported) {
