@@ -59,6 +59,7 @@ type spawner struct {
 
 	mu      sync.Mutex
 	choices []isolation // guarded by mu: the first is in use; the others are left to try
+	granted bool        // guarded by mu: the first has been
 	refused error       // guarded by mu: why the one before the first was refused; nil = none was
 }
 
@@ -97,18 +98,19 @@ func (s *spawner) run() {
 // the next start succeeds without it: other reasons give the same errors.
 func (s *spawner) start(r spawnRequest) (*os.Process, error) {
 	s.mu.Lock()
-	choices := slices.Clone(s.choices)
+	choices, granted := slices.Clone(s.choices), s.granted
 	s.mu.Unlock()
 	var first error
 	for i, choice := range choices {
-		p, err := startIn(choice, r)
+		p, err := startIn(choice, granted && i == 0, r)
 		switch {
 		case err == nil:
+			s.mu.Lock()
+			s.granted = true
 			if i > 0 {
-				s.mu.Lock()
 				s.choices, s.refused = choices[i:], first
-				s.mu.Unlock()
 			}
+			s.mu.Unlock()
 			return p, nil
 		case !refusal(err):
 			return nil, err
@@ -129,16 +131,40 @@ func refusal(err error) bool {
 	return false
 }
 
-func startIn(choice isolation, r spawnRequest) (*os.Process, error) {
+// startIn starts r in an isolation, which the kernel has granted before or not.
+func startIn(choice isolation, granted bool, r spawnRequest) (*os.Process, error) {
 	sys := *r.attr.Sys
 	sys.Cloneflags = uintptr(choice)
 	if choice&unix.CLONE_NEWUSER != 0 {
+		if err := ask(choice, granted, r); err != nil {
+			return nil, err
+		}
 		r.user.mapInto(&sys)
 	}
 	attr := r.attr
 	attr.Sys = &sys
 	attr.Env = append(slices.Clone(attr.Env), r.limits.variable(choice))
 	return os.StartProcess(r.exe, r.argv, &attr)
+}
+
+// ask reports whether the kernel starts a process in an isolation now, in r's cgroup. Where it refuses one whose users
+// are mapped, package syscall leaves a pipe open (Go 1.26, forkAndExecInChild): two descriptors for each start. A
+// tenant whose cgroup is full of processes could have the daemon run out of them. So the kernel is asked without the
+// users first. What it then starts has no program, and ends at once. Of an isolation that it has granted before only
+// the user namespace is asked for: the others take far longer to make.
+func ask(choice isolation, granted bool, r spawnRequest) error {
+	if granted {
+		choice = unix.CLONE_NEWUSER
+	}
+	sys := &syscall.SysProcAttr{
+		Cloneflags:  uintptr(choice) | unix.CLONE_VFORK | unix.CLONE_VM, // copies no page tables
+		UseCgroupFD: r.attr.Sys.UseCgroupFD, CgroupFD: r.attr.Sys.CgroupFD,
+	}
+	_, err := syscall.ForkExec("", []string{""}, &syscall.ProcAttr{Sys: sys})
+	if errors.Is(err, unix.ENOENT) { // there was a process
+		return nil
+	}
+	return &os.PathError{Op: "fork/exec", Path: r.exe, Err: err}
 }
 
 // mapInto has a user namespace know the process's own user and groups, and nobody else's. In there they have the same
