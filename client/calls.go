@@ -173,15 +173,18 @@ func (c *Conn) tell(ctx context.Context, gen uint64, kind wire.Type, p ipc.Paylo
 func (c *Conn) send(ctx context.Context, k *call, p ipc.Payload) error {
 	bound := k.gen != 0
 	err := c.sendOnce(ctx, k, p)
-	if err == nil || bound || !errors.Is(err, ErrDisconnected) || c.dialer() == nil {
-		return err
+	for range mostRepeats {
+		if err == nil || bound || !errors.Is(err, ErrDisconnected) || c.dialer() == nil {
+			break
+		}
+		// Whatever the request was: the daemon did not get the whole of it.
+		if err := c.revive(ctx); err != nil {
+			return err
+		}
+		k.reset()
+		err = c.sendOnce(ctx, k, p)
 	}
-	// Whatever the request was: the daemon did not get the whole of it.
-	if err := c.revive(ctx); err != nil {
-		return err
-	}
-	k.reset()
-	return c.sendOnce(ctx, k, p)
+	return err
 }
 
 func (c *Conn) sendOnce(ctx context.Context, k *call, p ipc.Payload) error {

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ import (
 type relay struct {
 	socket           string
 	requests, answer sync.Mutex // held: nothing passes
+	cuts             atomic.Int32
 }
 
 func newRelay(t *testing.T, n *node) *relay {
@@ -49,8 +51,8 @@ func newRelay(t *testing.T, n *node) *relay {
 				in.Close()
 				return
 			}
-			running.Go(func() { pass(in, out, &r.requests) })
-			running.Go(func() { pass(out, in, &r.answer) })
+			running.Go(func() { pass(in, out, &r.requests, &r.cuts) })
+			running.Go(func() { pass(out, in, &r.answer, nil) })
 		}
 	})
 	t.Cleanup(func() {
@@ -60,14 +62,15 @@ func newRelay(t *testing.T, n *node) *relay {
 	return r
 }
 
-// pass copies bytes and descriptors until an end, which it passes on.
-func pass(from, to *net.UnixConn, hold *sync.Mutex) {
+// pass copies bytes and descriptors until an end, which it passes on. While cuts, which may be nil, is positive, what
+// comes behind the greeting ends the connection instead.
+func pass(from, to *net.UnixConn, hold *sync.Mutex, cuts *atomic.Int32) {
 	defer to.Close()
 	defer from.Close()
 	b, control := make([]byte, 16<<10), make([]byte, 1024)
-	for {
+	for behind := false; ; behind = true {
 		n, controls, _, _, err := from.ReadMsgUnix(b, control)
-		if n == 0 || err != nil {
+		if n == 0 || err != nil || behind && cuts != nil && cuts.Add(-1) >= 0 {
 			return
 		}
 		hold.Lock()

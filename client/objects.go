@@ -328,8 +328,11 @@ func (c *Conn) get(ctx context.Context, m wire.GetRequest) (*Object, error) {
 	}
 	c.prepareIndex(ctx)
 	o, err := c.getOnce(ctx, m)
-	if err != nil && c.worthRepeating(ctx, wire.Get, err) {
-		return c.getOnce(ctx, m)
+	for range mostRepeats {
+		if err == nil || !c.worthRepeating(ctx, wire.Get, err) {
+			break
+		}
+		o, err = c.getOnce(ctx, m)
 	}
 	return o, err
 }

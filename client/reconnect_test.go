@@ -386,3 +386,30 @@ func TestWatchGoesOn(t *testing.T) {
 		t.Errorf("given up while there was no daemon: %v", err)
 	}
 }
+
+// What changes nothing is repeated while the connections that it is repeated on break, too, as when one handover
+// follows another: four times at most.
+func TestRepeats(t *testing.T) {
+	n := startNode(t, store.Options{})
+	r := newRelay(t, n)
+	makeNamed(t, n.dial(t))
+	for name, call := range map[string]func(c *client.Conn) error{
+		"stat": func(c *client.Conn) error { _, err := c.StatByName(context.Background(), "named"); return err },
+		"get": func(c *client.Conn) error {
+			o, err := c.GetByName(context.Background(), "named", 0)
+			if err == nil {
+				o.Release()
+			}
+			return err
+		},
+	} {
+		c := r.dial(t)
+		for _, cuts := range []int32{1, 3, 1000} {
+			r.cuts.Store(cuts)
+			if err := call(c); err != nil && cuts < 1000 || cuts == 1000 && !errors.Is(err, client.ErrDisconnected) {
+				t.Errorf("%s, with %d connections cut: %v", name, cuts, err)
+			}
+		}
+		r.cuts.Store(0)
+	}
+}

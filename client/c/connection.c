@@ -15,7 +15,10 @@
 
 #include "internal.h"
 
-enum { MAX_REPLY = 256 << 20, ACK_BYTES = 24 };
+enum {
+	MAX_REPLY = 256 << 20, ACK_BYTES = 24,
+	MOST_REPEATS = 4 /* of a request: the connection that replaced a broken one may break at once, too */
+};
 
 int check_mine(const tendril *t)
 {
@@ -382,8 +385,11 @@ int send_calls(tendril *t, struct writer *frames, struct call **calls, size_t n)
 			status = tdl_fail(TENDRIL_INVALID, "a name, label or metadata is too long: names have at most 255 bytes");
 	if (status == TENDRIL_OK) {
 		status = send_once(t, frames, calls, n);
-		if (status != TENDRIL_OK && t->revive && !calls[0]->bound && (status = t->revive(t)) == TENDRIL_OK)
+		for (int i = 0; status != TENDRIL_OK && i < MOST_REPEATS && t->revive && !calls[0]->bound; i++) {
+			if ((status = t->revive(t)) != TENDRIL_OK)
+				break;
 			status = send_once(t, frames, calls, n);
+		}
 	}
 	if (status != TENDRIL_OK)
 		for (size_t i = 0; i < n; i++)
@@ -414,13 +420,16 @@ int round_trip(tendril *t, struct writer *w, struct call *c)
 {
 	struct call asked = *c;
 	int status = round_trip_once(t, w, c);
-	bool again = status == TENDRIL_DISCONNECTED && c->lost && (c->unsent || is_repeatable(asked.kind));
-	if (!again || asked.bound || !t->revive)
-		return status;
-	init_call(c, asked.kind);
-	c->into = asked.into;
-	c->into_cap = asked.into_cap;
-	return round_trip_once(t, w, c);
+	for (int i = 0; i < MOST_REPEATS; i++) {
+		bool again = status == TENDRIL_DISCONNECTED && c->lost && (c->unsent || is_repeatable(asked.kind));
+		if (!again || asked.bound || !t->revive)
+			break;
+		init_call(c, asked.kind);
+		c->into = asked.into;
+		c->into_cap = asked.into_cap;
+		status = round_trip_once(t, w, c);
+	}
+	return status;
 }
 
 int simple(tendril *t, uint64_t gen, struct writer *w)

@@ -39,10 +39,10 @@
  * took over (tendril daemon --takeover) has all objects that are held. One that was started after a crash has those on
  * disk. tendril_gone reports the others. Mapped memory stays readable until tendril_release.
  *
- * A call that was in progress is repeated if that is harmless: calls that only ask, tendril_get, tendril_create, and
- * any whose request had not left. Others return TENDRIL_DISCONNECTED: it is not known whether they took place. So do
- * calls with what ended with the connection: unsealed buffers (tendril_abort them), parts of tendril_fill, streams
- * (close and reopen them), watches. The option no_reconnect turns all of this off.
+ * A call that was in progress is repeated, up to four times, if that is harmless: calls that only ask, tendril_get,
+ * tendril_create, and any whose request had not left. Others return TENDRIL_DISCONNECTED: it is not known whether they
+ * took place. So do calls with what ended with the connection: unsealed buffers (tendril_abort them), parts of
+ * tendril_fill, streams (close and reopen them), watches. The option no_reconnect turns all of this off.
  *
  * Fork. A child may read what its parent holds, as long as the parent holds it. Other calls on the parent's connection
  * return TENDRIL_FORKED: the child opens its own. tendril_close in the child closes the inherited descriptors. The

@@ -44,6 +44,8 @@ static int begun, served, requests;
 static uint8_t last[4096];
 static size_t last_n;
 
+static int cuts; /* connections that end at their first request after the greeting, without an answer */
+
 /* The reply to the request before that, once. n 0: there is none. hang_up: then the peer ends the connection, and the
  * script is for the next one. */
 static struct {
@@ -153,6 +155,10 @@ static void serve_one(int fd)
 			send_bytes(fd, hello, greeting(hello), 0);
 			greeted = true;
 			continue;
+		}
+		if (cuts > 0) {
+			cuts--;
+			return;
 		}
 		if (store.status) {
 			answer_full(fd, in);
@@ -593,7 +599,8 @@ static void lying_verdicts(void)
 	for (int verdict = 0; verdict <= 2; verdict++) {
 		right(RECLAIM);
 		script.bytes[18] = (uint8_t)verdict;
-		IS(TENDRIL_DISCONNECTED, come_back(&gone)); /* it came back; what it asks then finds nobody */
+		/* It came back. What it asks then finds nobody, or, where nothing is left to claim, a claim's answer. */
+		IS(verdict == 0 ? TENDRIL_PROTOCOL : TENDRIL_DISCONNECTED, come_back(&gone));
 		CHECK(gone == (verdict == 0));
 	}
 	static const struct { uint8_t count, high, verdict, n; } lies[] = {
@@ -838,6 +845,27 @@ static void once_more(void)
 	}
 }
 
+/* A call that alters nothing is repeated while the connections that it is repeated on break, four times at most. One
+ * that may have taken place is not. */
+static void cut_off(void)
+{
+	for (int n = 0; n <= 5; n++) {
+		tendril *t;
+		tendril_info *info;
+		right(STAT);
+		OK(tendril_connect_with(&(tendril_connect_options){.socket = path, .index = -1, .patience_ms = 1000}, &t));
+		int before = begun;
+		cuts = n;
+		IS(n < 5 ? TENDRIL_OK : TENDRIL_DISCONNECTED, tendril_stat(t, tendril_named("x"), &info));
+		tendril_info_free(info);
+		IS(n < 5 ? n : 4, begun - before);
+		cuts = 1;
+		IS(TENDRIL_DISCONNECTED, tendril_delete(t, tendril_named("x")));
+		tendril_close(t);
+		cuts = 0;
+	}
+}
+
 int main(void)
 {
 	pthread_t server;
@@ -865,6 +893,7 @@ int main(void)
 	leaving();
 	refused();
 	once_more();
+	cut_off();
 	bad_json();
 	golden_devices();
 	lying_devices();

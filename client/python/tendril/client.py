@@ -48,6 +48,7 @@ _LEAVING_TRIES, _LEAVING_PAUSE = 40, 0.2  # count and seconds, while the daemon 
 _RETURN_SECONDS = 150.0  # more than a daemon keeps the references of clients that do not come back
 _LONGEST_TTL = 1 << 53  # ms
 _ON_GPUS = 4096  # keys, at most
+_MOST_REPEATS = 4  # of a request: the connection that replaced a broken one may break at once, too
 _GET_AHEAD = 32  # gets in progress at once: a batch costs one round trip
 
 _HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
@@ -65,9 +66,9 @@ def connect(socket: Optional[str] = None, *, patience: float = 0.0, reconnect: b
     daemon, else the system's.
     patience: for how many seconds to try if there is no daemon, with growing, random pauses. 0: one try.
     reconnect: the next request replaces a connection that broke, with the same patience. A request that was in
-    progress is repeated if it changes nothing, or if it had not left. Others raise Disconnected. The new connection
-    claims the references that are still held: a daemon that took over has all objects; one that was started after a
-    crash has those on disk (Object.gone).
+    progress is repeated, up to four times, if it changes nothing, or if it had not left. Others raise Disconnected. The
+    new connection claims the references that are still held: a daemon that took over has all objects; one that was
+    started after a crash has those on disk (Object.gone).
     background: a thread unmaps what the client no longer uses while the program asks for nothing. It ends before a
     fork and begins again afterwards. False: only the client's own calls unmap.
 
@@ -354,12 +355,13 @@ class Client:
 
     def _request(self, ask: "Callable[[Connection], _T]", repeatable: bool) -> "_T":
         """Makes a request, and repeats it on a new connection if that is safe: it had not left, or is repeatable."""
-        live = self._connection()
-        try:
-            return ask(live)
-        except Disconnected as e:
-            if live.alive or self._closed or not self._reconnect or not (repeatable or e.unsent):
-                raise
+        for _ in range(_MOST_REPEATS):
+            live = self._connection()
+            try:
+                return ask(live)
+            except Disconnected as e:
+                if live.alive or self._closed or not self._reconnect or not (repeatable or e.unsent):
+                    raise
         return ask(self._connection())
 
     def _until_room(self, live: Connection, ask: "Callable[[], _T]") -> "_T":

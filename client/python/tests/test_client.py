@@ -620,6 +620,33 @@ class Garbage(unittest.TestCase):
                 server.join()
                 self.assertEqual((got, len(tried)), (raised, tries))
 
+    def test_repeats(self):
+        """What changes nothing is repeated while the new connections break, too: four times at most."""
+        cuts = 0
+
+        def cut(kind, _):
+            nonlocal cuts
+            if kind != wire.HELLO and cuts > 0:
+                cuts -= 1
+                raise EOFError
+
+        fake = FakeDaemon(cut)
+        self.addCleanup(fake.close)
+        for n in range(6):
+            with self.subTest(n=n), tendril.connect(fake.path, background=False) as store:
+                before = fake.connections
+                cuts = n
+                if n < 5:
+                    store.status()
+                else:
+                    with self.assertRaises(tendril.Disconnected):
+                        store.status()
+                self.assertEqual(fake.connections - before, min(n, 4))
+                cuts = 1
+                with self.assertRaises(tendril.Disconnected):
+                    store.delete("x")
+            cuts = 0
+
     def test_refusal_is_no_broken_rule(self):
         fake = FakeDaemon(lambda k, p: struct.pack("<IHHQHH", 8, 0xFFFF, 0, 0, 12, 4) + b"full")
         self.addCleanup(fake.close)
