@@ -326,6 +326,9 @@ func (c *Conn) get(ctx context.Context, m wire.GetRequest) (*Object, error) {
 	if o := c.fastGet(ctx, &m); o != nil {
 		return o, nil
 	}
+	if err := ended(ctx); err != nil {
+		return nil, fmt.Errorf("getting object %s: %w", called(m), err)
+	}
 	c.prepareIndex(ctx)
 	o, err := c.getOnce(ctx, m)
 	for range mostRepeats {

@@ -287,6 +287,42 @@ func TestANewNodeStartsAgainElsewhere(t *testing.T) {
 	await.Until(t, "the node has entered", func() bool { return clusterInfo(t, b).Entered })
 }
 
+// A daemon that is ended while its node moves to another cluster ends what the move has opened, and its locks are free.
+func TestEndWhileTheNodeMoves(t *testing.T) {
+	ns, ca, cb := newNodes(t), aNode(t, "a"), aNode(t, "b")
+	a, moved, goOn := ns.start(ca), make(chan struct{}), make(chan struct{})
+	b := ns.startWith(cb, func(d *Daemon) {
+		d.at = func(step string) {
+			if step == "moved" {
+				close(moved)
+				<-goOn
+			}
+		}
+	})
+	token := nodeToken(t, ca)
+	joined, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(joined)
+		// its answer depends on how far the end is
+		_, _ = b.JoinCluster(wire.JoinClusterRequest{Address: a.address(), Token: token})
+	}()
+	<-moved
+	go func() {
+		defer close(ended)
+		ns.end(b)
+	}()
+	select {
+	case <-ended:
+		t.Error("the daemon has ended, and its node still moves")
+	case <-time.After(time.Second): // Pause: an end that does not wait for the move is over by then
+	}
+	close(goOn)
+	<-joined
+	<-ended
+	b = ns.start(cb)
+	await.Until(t, "the node has entered", func() bool { return clusterInfo(t, b).Entered })
+}
+
 // TestJoinerWhoseOnlyMemberIsGone: a node that has joined, and whose only other member is gone before they have spoken,
 // says whom it knows and what to do about it; that way it comes into another cluster, with what it has.
 func TestJoinerWhoseOnlyMemberIsGone(t *testing.T) {

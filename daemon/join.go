@@ -235,7 +235,11 @@ func (d *Daemon) move(next *membership, leave func(now *membership) (republish, 
 	defer d.followTenants() // at the end: follow(next) passes over what comes before next is the present one
 	d.meta.gate.Lock()      // nothing is proposed from here on
 	defer d.meta.gate.Unlock()
-	left, err := leave(now)
+	var left republish
+	err := d.ctx.Err() // the daemon ends: nothing is opened any more
+	if err == nil {
+		left, err = leave(now)
+	}
 	if err == nil {
 		err = left.keep(filepath.Join(d.cfg.StateDir, movingFolder, republishFile))
 	}

@@ -75,7 +75,13 @@ func (d *Daemon) openMetadata() (err error) {
 	return d.meta.now.Load().openRaft(d, !d.first && !d.anyway)
 }
 
-func (d *Daemon) closeMetadata() error { return d.meta.now.Load().close() }
+// closeMetadata waits for a move to another cluster that is under way. What that has opened is to be closed.
+func (d *Daemon) closeMetadata() error {
+	d.meta.gate.Lock()
+	now := d.meta.now.Load()
+	d.meta.gate.Unlock() // what close waits for may propose
+	return now.close()
+}
 
 // propose has the cluster do a command under a fresh request id.
 func (d *Daemon) propose(cmd fsm.Command) (fsm.Result, error) {

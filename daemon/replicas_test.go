@@ -453,10 +453,16 @@ func damagedReplica(t *testing.T, want []byte) (*clusterOf, object.ID) {
 	id := x.put(0, "dear", want, client.CreateOptions{})
 	x.replicate(0, "dear", client.ReplicateOptions{Wanted: 2})
 	x.share()
-	buf, err := x.conns[1].Create(context.Background(), 28<<20, client.CreateOptions{Own: true})
-	if err != nil {
-		t.Fatalf("an object that has the replica go to disk: %v", err)
-	}
+	var buf *client.Buffer
+	await.Until(t, "there is room for an object that has the replica go to disk", func() (there bool) {
+		var err error
+		buf, err = x.conns[1].Create(context.Background(), 28<<20, client.CreateOptions{Own: true})
+		// a process that is just being started has this one's memory for a moment
+		if err != nil && !errors.Is(err, object.ErrFull) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
 	files, err := filepath.Glob(filepath.Join(x.all[1].cfg.StateDir, objectsFolder, "*"))
 	if err != nil {
 		t.Fatal(err)

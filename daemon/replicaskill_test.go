@@ -39,10 +39,18 @@ func TestKilledWhileItTakesAReplica(t *testing.T) {
 			p, _ := x.joinProcess(dir, listen, "killed", step)
 			want := noise(11, 2<<20)
 			id := x.put(0, "dear", want, client.CreateOptions{})
-			if _, err := x.conns[0].Replicate(context.Background(), id, "",
-				client.ReplicateOptions{To: "killed"}); err != nil {
-				t.Fatal(err)
-			}
+			await.Until(t, "the node is asked to take it", func() bool {
+				_, err := x.conns[0].Replicate(context.Background(), id, "", client.ReplicateOptions{To: "killed"})
+				if err != nil && !errors.Is(err, object.ErrBusy) { // it may not answer in time, being killed or slow
+					t.Fatal(err)
+				}
+				select {
+				case <-p.ended:
+					return true
+				default:
+					return err == nil
+				}
+			})
 			<-p.ended
 			x.all[0].repairTime.Store(1)
 			x.replicate(0, "dear", client.ReplicateOptions{To: "n1"})
