@@ -19,8 +19,7 @@ import (
 //
 // Its time is shared out by tenants, and a tenant's by its connections (share): who floods it, over however many
 // connections, delays another tenant's request by one turn. New connections are let in by the same thread, in turns
-// like all else, and their tenants pay for that. A tenant that floods it while others are at work rests now and then
-// (Pace): with its turns it would take a processor that their clients need.
+// like all else, and their tenants pay for that.
 //
 // What it calls may not wait. Safe for concurrent use; its lock is a leaf.
 type Poller struct {
@@ -39,7 +38,6 @@ type Poller struct {
 	// Of run's goroutine.
 	spare []byte        // what connections receive into whose inbox is empty
 	ready shareHeap     // those with connections to be served, the one that had least first
-	rests []*share      // those that rest, the one that is rested first in front
 	clock time.Duration // what the one served last had had by then
 	payer *share        // that of the last Charge
 	other time.Time     // when a connection of another one had its last turn
@@ -52,11 +50,10 @@ type served struct {
 	step  func(began time.Time) Turn
 	left  func() (over bool) // called when the poller has let go of it
 	share *share
-	next  *served       // behind it in share's queue
-	wants bool          // it stands there; of run's goroutine, as the next
-	shut  bool          // the peer has closed its end, which is yet to be acted on
-	owes  time.Duration // it was served for so long since all that had come was acted on
-	paced *paced        // a socket that listens
+	next  *served // behind it in share's queue
+	wants bool    // it stands there; of run's goroutine, as the next
+	shut  bool    // the peer has closed its end, which is yet to be acted on
+	paced *paced  // a socket that listens
 }
 
 // paced is what a socket that listens has besides.
@@ -103,9 +100,6 @@ const (
 	// aloneFor is how many requests of one connection, and none of another of its tenant, make it worth a thread of its
 	// own.
 	aloneFor = 64
-	// pollerFlood is how long a connection is served, with always more at hand, before it counts as a flood: some 500
-	// requests that were sent without a look at an answer.
-	pollerFlood = 500 * time.Microsecond
 	// crowdedFor is for how long after another connection's request none of the tenant lingers.
 	crowdedFor = time.Millisecond
 )
@@ -286,7 +280,6 @@ func (p *Poller) run() {
 		if !p.note(events[:n]) {
 			return
 		}
-		p.endRests(now)
 		for began := now; len(p.ready) > 0 && now.Sub(began) < time.Duration(p.slice.Load()); {
 			now = p.turn(now)
 		}
@@ -348,14 +341,7 @@ func (p *Poller) turn(began time.Time) time.Time {
 	if s.a != nil && share != p.payer {
 		p.other = ended
 	}
-	took := min(ended.Sub(began), pollerMost)
-	share.had += took
-	if turn != More {
-		s.owes = 0
-	} else if s.owes += took; mine && s.a != nil && s.owes > pollerFlood && share.tires(began, took, s.a.lingers) {
-		share.until = ended.Add(PaceRest)
-		p.rests = append(p.rests, share)
-	}
+	share.had += min(ended.Sub(began), pollerMost)
 	p.ready.settle(share)
 	if !mine {
 		// Its goroutine waits for this processor, which a busy poller keeps for 10 ms otherwise. Twice: every 61st time
@@ -366,16 +352,7 @@ func (p *Poller) turn(began time.Time) time.Time {
 	return ended
 }
 
-// endRests has shares that are rested wait for their turn again.
-func (p *Poller) endRests(now time.Time) {
-	for len(p.rests) > 0 && !now.Before(p.rests[0].until) {
-		x := p.rests[0]
-		p.rests[0], p.rests = nil, p.rests[1:]
-		p.ready.rested(x, p.clock)
-	}
-}
-
-// wait gives what is ready, or nothing where a share is rested: looking at first, then asleep.
+// wait gives what is ready: looking at first, then asleep.
 func (p *Poller) wait(events []unix.EpollEvent) int {
 	if n := pollNow(p.epoll, events); n > 0 || runtime.GOMAXPROCS(0) == 1 {
 		return n
@@ -386,12 +363,8 @@ func (p *Poller) wait(events []unix.EpollEvent) int {
 			return n
 		}
 	}
-	long := -1
-	if len(p.rests) > 0 {
-		long = int(PaceRest / time.Millisecond)
-	}
 	for {
-		n, err := unix.EpollWait(p.epoll, events, long)
+		n, err := unix.EpollWait(p.epoll, events, -1)
 		if !errors.Is(err, unix.EINTR) {
 			return max(n, 0)
 		}

@@ -16,8 +16,6 @@ type share struct {
 	first, last *served       // whose turn it is
 	latest      *served       // who had one last
 	row         int           // turns of latest
-	pace        Pace          // of connections that flood the poller
-	until       time.Time     // it rests; zero: it does not
 }
 
 // put has a connection wait for its turn.
@@ -54,12 +52,6 @@ func (x *share) notice(s *served, now time.Time) {
 	x.row++
 }
 
-// tires takes note of a turn of a connection that floods the poller; true: PaceRest is to pass before the next turn.
-func (x *share) tires(began time.Time, took time.Duration, lingers *Lingers) bool {
-	othersWork := x.pace.worked+took >= paceWork && lingers.OthersWork(x.tenant) // asked where it matters
-	return x.pace.Tires(began, took, othersWork)
-}
-
 // shareHeap has the shares whose connections wait, the one that had least first.
 type shareHeap []*share
 
@@ -90,24 +82,15 @@ func (h *shareHeap) Pop() any {
 // want has a connection wait for its turn. clock is what the share served last had had.
 func (h *shareHeap) want(s *served, clock time.Duration) {
 	s.share.put(s)
-	if s.share.at < 0 && s.share.until.IsZero() {
+	if s.share.at < 0 {
 		s.share.had = max(s.share.had, clock)
 		heap.Push(h, s.share)
 	}
 }
 
-// rested ends a share's rest; clock as want's.
-func (h *shareHeap) rested(x *share, clock time.Duration) {
-	x.until = time.Time{}
-	if x.first != nil {
-		x.had = max(x.had, clock)
-		heap.Push(h, x)
-	}
-}
-
-// settle puts a share where it belongs after a turn; one that rests waits for none.
+// settle puts a share where it belongs after a turn.
 func (h *shareHeap) settle(x *share) {
-	if x.first == nil || !x.until.IsZero() {
+	if x.first == nil {
 		heap.Remove(h, x.at)
 	} else {
 		heap.Fix(h, x.at)
