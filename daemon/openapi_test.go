@@ -54,12 +54,7 @@ func strictly(schema any) {
 
 // What the OpenAPI document says of each path is what a node answers.
 func TestAnswersFitTheirDocument(t *testing.T) {
-	c := aConfig(t)
-	c.HTTP = "127.0.0.1:0"
-	d, stop := serve(t, c)
-	defer stop()
-	conn := dial(t, c)
-	defer conn.Close()
+	d, conn := withPage(t)
 	o, err := conn.Put(context.Background(), []byte("hello"), client.CreateOptions{Name: "greeting",
 		Labels: map[string]string{"a": "b"}})
 	if err != nil {
@@ -137,12 +132,7 @@ func TestAnswersFitTheirDocument(t *testing.T) {
 
 // Who may not get an object does not get its bytes over HTTP either, and a reading that has ended is charged to nobody.
 func TestDataOverHTTP(t *testing.T) {
-	c := aConfig(t)
-	c.HTTP = "127.0.0.1:0"
-	d, stop := serve(t, c)
-	defer stop()
-	conn := dial(t, c)
-	defer conn.Close()
+	d, conn := withPage(t)
 	want := strings.Repeat("0123456789", 300_000)
 	o, err := conn.Put(context.Background(), []byte(want), client.CreateOptions{Name: "digits"})
 	if err != nil {

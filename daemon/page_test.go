@@ -44,15 +44,22 @@ func (x *tab) whole(wide int, tables ...string) {
 	}
 }
 
-// furnished is a node with something of everything that a page shows.
-func furnished(t *testing.T) (d *Daemon, conn *client.Conn, put func(name, meta string, data []byte) *client.Object) {
+// withPage is a node that serves its page and HTTP, and a client of it.
+func withPage(t *testing.T) (*Daemon, *client.Conn) {
 	t.Helper()
 	c := aConfig(t)
 	c.HTTP = "127.0.0.1:0"
 	d, stop := serve(t, c)
 	t.Cleanup(stop)
-	conn = dial(t, c)
+	conn := dial(t, c)
 	t.Cleanup(func() { conn.Close() })
+	return d, conn
+}
+
+// furnished is a node with something of everything that a page shows.
+func furnished(t *testing.T) (d *Daemon, conn *client.Conn, put func(name, meta string, data []byte) *client.Object) {
+	t.Helper()
+	d, conn = withPage(t)
 	put = func(name, meta string, data []byte) *client.Object {
 		o, err := conn.Put(context.Background(), data, client.CreateOptions{Name: name, Meta: []byte(meta)})
 		if err != nil {
@@ -199,12 +206,7 @@ func TestPageInABrowser(t *testing.T) {
 // The page says which objects it shows, and how many there are.
 func TestPageSaysHowMany(t *testing.T) {
 	b := openBrowser(t)
-	c := aConfig(t)
-	c.HTTP = "127.0.0.1:0"
-	d, stop := serve(t, c)
-	defer stop()
-	conn := dial(t, c)
-	defer conn.Close()
+	d, conn := withPage(t)
 	for i := range 120 {
 		o, err := conn.Put(context.Background(), nil, client.CreateOptions{Name: fmt.Sprintf("%03d", i)})
 		if err != nil {
@@ -279,12 +281,7 @@ func TestPageIsAccessible(t *testing.T) {
 
 // The page is small, and its first answers are, whatever the store holds.
 func TestPageIsSmall(t *testing.T) {
-	c := aConfig(t)
-	c.HTTP = "127.0.0.1:0"
-	d, stop := serve(t, c)
-	defer stop()
-	conn := dial(t, c)
-	defer conn.Close()
+	d, conn := withPage(t)
 	for i := range 2000 {
 		o, err := conn.Put(context.Background(), nil, client.CreateOptions{Name: fmt.Sprintf("%04d-%s", i, strings.Repeat("n",
 			60))})

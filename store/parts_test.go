@@ -17,23 +17,13 @@ import (
 // charged to the tenant while it is there; nothing of it stays.
 func TestReadingOfObjectsOfDevices(t *testing.T) {
 	const size = 2<<20 - 77
-	f := &fakeDevices{limit: 2 * deviceGranule}
-	s := newStore(t, Options{Devices: f, DeviceKind: kinds, Segments: 64, CapacityBytes: 14 << 20,
-		SegmentBytes: 1 << 20, SpillDir: t.TempDir()})
-	c := connect(t, s, "x")
-	ids, devices := map[int]object.ID{}, []object.Device{gpuA, openCLDevice}
-	for i := range 10 { // some stay, some are in host memory, some on disk
-		ids[i] = idleOnGPU(t, c, fmt.Sprint(i), devices[i%2], text(i, size))
-	}
+	_, s, c, ids := onFullDevices(t, size)
 	at := func() string {
 		st := s.Status()
 		return fmt.Sprintf("%+v, %d objects, %d references, %d connections", st.Devices, st.Objects, st.References,
 			st.Connections)
 	}
 	before, files := at(), openFiles(t)
-	if s.Status().SpilledObjects == 0 {
-		t.Error("nothing is on disk")
-	}
 	for i := range ids {
 		r, err := c.OpenAny(context.Background(), object.ID{}, fmt.Sprint(i))
 		if err != nil {

@@ -12,26 +12,34 @@ import (
 	"tendril/store/object"
 )
 
+// onFullDevices is a store with ten objects of devices: some stay there, some are in host memory, some on disk.
+func onFullDevices(t *testing.T, size int) (f *fakeDevices, s *Store, c *Conn, ids map[int]object.ID) {
+	t.Helper()
+	f = &fakeDevices{limit: 2 * deviceGranule}
+	s = newStore(t, Options{Devices: f, DeviceKind: kinds, Segments: 64, CapacityBytes: 14 << 20,
+		SegmentBytes: 1 << 20, SpillDir: t.TempDir()})
+	c = connect(t, s, "x")
+	ids = map[int]object.ID{}
+	devices := []object.Device{gpuA, openCLDevice}
+	for i := range 10 {
+		ids[i] = idleOnGPU(t, c, fmt.Sprint(i), devices[i%2], text(i, size))
+	}
+	if s.Status().SpilledObjects == 0 {
+		t.Error("nothing is on disk")
+	}
+	return f, s, c, ids
+}
+
 // OpenPart reads objects of devices wherever their bytes are, and leaves them there; nothing stays of it, also where
 // it fails, or the object goes meanwhile.
 func TestAPartOfAnObjectOfADevice(t *testing.T) {
 	const size = 2<<20 - 77
-	f := &fakeDevices{limit: 2 * deviceGranule}
-	s := newStore(t, Options{Devices: f, DeviceKind: kinds, Segments: 64, CapacityBytes: 14 << 20,
-		SegmentBytes: 1 << 20, SpillDir: t.TempDir()})
-	c := connect(t, s, "x")
-	ids, devices := map[int]object.ID{}, []object.Device{gpuA, openCLDevice}
-	for i := range 10 { // some stay, some are in host memory, some on disk
-		ids[i] = idleOnGPU(t, c, fmt.Sprint(i), devices[i%2], text(i, size))
-	}
+	f, s, c, ids := onFullDevices(t, size)
 	at := func() string {
 		st := s.Status()
 		return fmt.Sprintf("%+v, %d objects", st.Devices, st.Objects)
 	}
 	before, files := at(), openFiles(t)
-	if s.Status().SpilledObjects == 0 {
-		t.Error("nothing is on disk")
-	}
 	read := func(i int, off, n uint64) error {
 		r, err := c.OpenPart(context.Background(), ids[i], off, n)
 		if err != nil {

@@ -15,6 +15,19 @@ import (
 	"tendril/store/object"
 )
 
+// createDevice makes an object in a device's memory, whose descriptor is the reply's.
+func (p *peer) createDevice(m *wire.CreateDeviceRequest) (made wire.DeviceReply, f ipc.Frame) {
+	p.t.Helper()
+	f, err := p.ask(wire.CreateDevice, m)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if err := made.Decode(f.Payload); err != nil {
+		p.t.Fatal(err)
+	}
+	return made, f
+}
+
 // oneGPU makes memory of a GPU, as memfds.
 type oneGPU struct{ device object.Device }
 
@@ -44,14 +57,7 @@ func TestAttachOfAnObjectInTheMemoryOfAGPU(t *testing.T) {
 	d := open(t, func(o *Options) { o.Store, o.Socket = s, filepath.Join(t.TempDir(), "gpu", "sock") })
 	d.store, d.socket = s, d.Server.opts.Socket
 	p, maker := d.dial(t).hello(), d.dial(t).hello()
-	f, err := maker.ask(wire.CreateDevice, &wire.CreateDeviceRequest{SizeBytes: 10, Device: gpu, Name: "g"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var made wire.DeviceReply
-	if err := made.Decode(f.Payload); err != nil {
-		t.Fatal(err)
-	}
+	made, f := maker.createDevice(&wire.CreateDeviceRequest{SizeBytes: 10, Device: gpu, Name: "g"})
 	f.CloseFDs()
 	if _, err := p.ask(wire.OpenSession, &wire.OpenSessionRequest{}); err != nil {
 		t.Fatal(err)

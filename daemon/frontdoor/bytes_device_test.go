@@ -54,15 +54,8 @@ func deviceDoor(t *testing.T) (d *door, g slowGPU, id object.ID, what []byte) {
 	})
 	what = bytes.Repeat([]byte("0123456789abcdef"), 1<<16) // 1 MiB
 	maker := d.dial(t).hello()
-	f, err := maker.ask(wire.CreateDevice, &wire.CreateDeviceRequest{SizeBytes: uint64(len(what)), Device: g.device,
-		Name: "g", Class: object.Named})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var made wire.DeviceReply
-	if err := made.Decode(f.Payload); err != nil {
-		t.Fatal(err)
-	}
+	made, f := maker.createDevice(&wire.CreateDeviceRequest{SizeBytes: uint64(len(what)), Device: g.device, Name: "g",
+		Class: object.Named})
 	if _, err := unix.Pwrite(f.FDs[0], what, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -139,14 +132,7 @@ func TestHoldsOfManyObjectsOfAGPU(t *testing.T) {
 	p := d.dial(t).hello()
 	list := []object.ID{id}
 	for range 5 {
-		f, err := p.ask(wire.CreateDevice, &wire.CreateDeviceRequest{SizeBytes: 1 << 20, Device: g.device})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var made wire.DeviceReply
-		if err := made.Decode(f.Payload); err != nil {
-			t.Fatal(err)
-		}
+		made, f := p.createDevice(&wire.CreateDeviceRequest{SizeBytes: 1 << 20, Device: g.device})
 		f.CloseFDs()
 		if _, err := p.ask(wire.Seal, &wire.SealRequest{ID: made.ID}); err != nil {
 			t.Fatal(err)

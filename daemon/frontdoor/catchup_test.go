@@ -168,11 +168,5 @@ func TestAMissIsCharged(t *testing.T) {
 // TestAMissEndsWithItsConnection: and with the front door.
 func TestAMissEndsWithItsConnection(t *testing.T) {
 	d, _ := openLagging(t, time.Hour)
-	p, stays := d.dial(t).hello(), d.dial(t).hello()
-	p.send(wire.Get, 5, &wire.GetRequest{Name: "n"})
-	stays.send(wire.Stat, 5, &wire.NameMessage{Name: "n"})
-	await.Blocked(t, 2, "frontdoor.(*connection).awaitCluster")
-	p.Close()
-	waitFor(t, func() bool { return d.Connections() == 1 })
-	d.Server.Close()
+	waitsEnd(t, d, "frontdoor.(*connection).awaitCluster", wire.Stat, &wire.NameMessage{Name: "n"})
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"tendril/ipc"
 	"tendril/ipc/wire"
 	"tendril/store/object"
 	"tendril/tools/e2e/await"
@@ -99,14 +100,20 @@ func TestTheEntryDoesNotCome(t *testing.T) {
 	}
 }
 
-// TestAGetEndsThatWaitsForTheEntry: with its connection, and with the front door.
-func TestAGetEndsThatWaitsForTheEntry(t *testing.T) {
-	d, _ := openEntering(t, time.Hour)
+// waitsEnd has a Get and another request wait in a function, ends the Get's connection, and then the front door.
+func waitsEnd(t *testing.T, d *door, in string, kind wire.Type, m ipc.Payload) {
+	t.Helper()
 	p, stays := d.dial(t).hello(), d.dial(t).hello()
 	p.send(wire.Get, 5, &wire.GetRequest{Name: "n"})
-	stays.send(wire.Get, 5, &wire.GetRequest{Name: "n"})
-	await.Blocked(t, 2, "frontdoor.(*connection).awaitEntry")
+	stays.send(kind, 5, m)
+	await.Blocked(t, 2, in)
 	p.Close()
 	waitFor(t, func() bool { return d.Connections() == 1 })
 	d.Server.Close()
+}
+
+// TestAGetEndsThatWaitsForTheEntry: with its connection, and with the front door.
+func TestAGetEndsThatWaitsForTheEntry(t *testing.T) {
+	d, _ := openEntering(t, time.Hour)
+	waitsEnd(t, d, "frontdoor.(*connection).awaitEntry", wire.Get, &wire.GetRequest{Name: "n"})
 }

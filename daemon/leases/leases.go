@@ -167,28 +167,25 @@ func (t *Table) Grant(r Request) (*Lease, error) {
 // Lacks is ErrNoDevice: a lease wants more devices than match. who has them, as "this node has". want 0 is all that
 // match, and so one at least.
 func Lacks(want, match int, who string) error {
-	have := fmt.Sprintf("%d that match", match)
-	switch match {
-	case 0:
-		have = "none that matches"
-	case 1:
-		have = "1 that matches"
-	}
 	return fmt.Errorf("%w: the lease wants %s, and %s %s", object.ErrNoDevice, object.Counted(max(want, 1), "device"),
-		who, have)
+		who, thoseThat(match, "that matches", "that match"))
 }
 
 // NotFree is ErrBusy: so many of the devices that a lease wants are free, and why the others are not.
 func NotFree(want, free int, reasons []string) error {
-	are := fmt.Sprintf("%d are", free)
-	switch free {
-	case 0:
-		are = "none is"
-	case 1:
-		are = "1 is"
-	}
 	return fmt.Errorf("%w: the lease wants %s, and %s free: %s", object.ErrBusy, object.Counted(max(want, 1), "device"),
-		are, strings.Join(reasons, "; "))
+		thoseThat(free, "is", "are"), strings.Join(reasons, "; "))
+}
+
+// thoseThat is how many do something: "none is", "1 is", "2 are".
+func thoseThat(n int, does, do string) string {
+	switch n {
+	case 0:
+		return "none " + does
+	case 1:
+		return "1 " + does
+	}
+	return fmt.Sprintf("%d %s", n, do)
 }
 
 // token is 128 random bits, in hexadecimal digits.
