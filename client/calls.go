@@ -89,14 +89,19 @@ func (c *Conn) roundTrip(ctx context.Context, kind wire.Type, p ipc.Payload) (*c
 	if err := ended(ctx); err != nil {
 		return nil, fmt.Errorf("%v: %w", kind, err)
 	}
-	k, err := c.roundTripIn(ctx, 0, kind, p)
+	return repeated(ctx, c, kind, func() (*call, error) { return c.roundTripIn(ctx, 0, kind, p) })
+}
+
+// repeated does a request, and does it again where its connection broke and that changes nothing.
+func repeated[T any](ctx context.Context, c *Conn, kind wire.Type, do func() (T, error)) (T, error) {
+	v, err := do()
 	for range mostRepeats {
 		if err == nil || !c.worthRepeating(ctx, kind, err) {
 			break
 		}
-		k, err = c.roundTripIn(ctx, 0, kind, p)
+		v, err = do()
 	}
-	return k, err
+	return v, err
 }
 
 // mostRepeats bounds how often a request is sent again whose connection broke: one that comes back can break at once.

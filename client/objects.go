@@ -330,14 +330,7 @@ func (c *Conn) get(ctx context.Context, m wire.GetRequest) (*Object, error) {
 		return nil, fmt.Errorf("getting object %s: %w", called(m), err)
 	}
 	c.prepareIndex(ctx)
-	o, err := c.getOnce(ctx, m)
-	for range mostRepeats {
-		if err == nil || !c.worthRepeating(ctx, wire.Get, err) {
-			break
-		}
-		o, err = c.getOnce(ctx, m)
-	}
-	return o, err
+	return repeated(ctx, c, wire.Get, func() (*Object, error) { return c.getOnce(ctx, m) })
 }
 
 func (c *Conn) getOnce(ctx context.Context, m wire.GetRequest) (*Object, error) {
