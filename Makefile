@@ -82,7 +82,7 @@ GOTEST := RERUN=$(RERUN) bash tools/gotest.sh $(GO)
 # Without what debuggers alone read, a test links in half of the time; there are eighty.
 GOTEST_FLAGS := -vet=off -ldflags=-w
 # What the race detector needs is compiled for it alone, and so without that too: a twentieth less to compile.
-RACE_FLAGS := -vet=off -ldflags=-w -gcflags=all=-dwarf=false -race -short -timeout 20m
+RACE_FLAGS := -vet=off -ldflags=-w -gcflags=all=-dwarf=false -race -short -timeout 60m
 # What a step needs built. Steps of make test find it there.
 BUILT     ?= build
 STEP_MAKE := $(MAKE)
@@ -107,12 +107,12 @@ test-lint: ## staticcheck, functions that nothing reaches, go mod tidy
 
 .PHONY: test-go
 test-go: $(BUILT) ## the Go tests that test-race does not run whole, but for end to end
-	TENDRIL_BIN=$(BIN)/tendril TENDRIL_BIN_DIR=$(BIN) $(GOTEST) "$$(bash -c 'comm -23 <($(GO) list ./... | sort) <($(GO) list $(RACE) ./tools/e2e | sort)' | tr '\n' ' ')" $(GOTEST_FLAGS) -timeout 20m
-	$(GOTEST) "$(UNRACED_IN)" $(GOTEST_FLAGS) -timeout 20m -run '^($(subst $(empty) ,,$(UNRACED)))$$'
+	TENDRIL_BIN=$(BIN)/tendril TENDRIL_BIN_DIR=$(BIN) $(GOTEST) "$$(bash -c 'comm -23 <($(GO) list ./... | sort) <($(GO) list $(RACE) ./tools/e2e | sort)' | tr '\n' ' ')" $(GOTEST_FLAGS) -timeout 60m
+	$(GOTEST) "$(UNRACED_IN)" $(GOTEST_FLAGS) -timeout 60m -run '^($(subst $(empty) ,,$(UNRACED)))$$'
 
 .PHONY: test-e2e
 test-e2e: $(BUILT) ## end to end: real daemons, workers and programs
-	TENDRIL_BIN=$(BIN)/tendril TENDRIL_BIN_DIR=$(BIN) $(GOTEST) ./tools/e2e $(GOTEST_FLAGS) -timeout 20m -parallel 4
+	TENDRIL_BIN=$(BIN)/tendril TENDRIL_BIN_DIR=$(BIN) $(GOTEST) ./tools/e2e $(GOTEST_FLAGS) -timeout 60m -parallel 4
 
 .PHONY: test-race
 test-race: ## the concurrent packages under the race detector, but for clusters

@@ -417,7 +417,7 @@ func TestCloseBehindACancelledPop(t *testing.T) {
 	late.Close(short)
 	r.answer.Unlock()
 	next := must(other.OpenReader(bg, "stream", client.StreamOptions{}))(t)
-	f, err := next.Pop(bg, 5*time.Second)
+	f, err := next.Pop(bg, 5*time.Minute)
 	if err != nil || f.Number != 1 || string(f.Bytes()) != "frame" {
 		t.Fatalf("the next reader: %v", err)
 	}

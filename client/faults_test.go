@@ -185,7 +185,7 @@ func TestCreatorWritesAfterTheSeal(t *testing.T) {
 	if err := part.Done(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	s := must(shared.SealFilled(context.Background(), time.Second, false))(t)
+	s := must(shared.SealFilled(context.Background(), 5*time.Minute, false))(t)
 	defer s.Release()
 	if info := must(s.Info(context.Background()))(t); !info.Strict {
 		t.Errorf("%+v", info)

@@ -43,7 +43,7 @@ func TestGetThroughTheIndex(t *testing.T) {
 		o := must(writer.Put(ctx, want,
 			client.CreateOptions{Name: name, Class: object.Named, Meta: []byte(`{"dtype":"<f4"}`)}))(t)
 		must(reader.Get(ctx, o.ID(), 0))(t).Release() // the segment's first
-		byID, byName := must(reader.Get(ctx, o.ID(), 0))(t), must(reader.GetByName(ctx, name, time.Second))(t)
+		byID, byName := must(reader.Get(ctx, o.ID(), 0))(t), must(reader.GetByName(ctx, name, 5*time.Minute))(t)
 		for _, got := range []*client.Object{byID, byName} {
 			if !got.ThroughIndex() {
 				t.Errorf("%d bytes: not through the index", size)

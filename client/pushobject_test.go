@@ -52,7 +52,7 @@ func TestPushObjectThatHappened(t *testing.T) {
 			t.Errorf("%d frames pushed", got.Pushed)
 		}
 		reader := must(look.OpenReader(bg, "stream", client.StreamOptions{}))(t)
-		frame := must(reader.Pop(bg, time.Second))(t)
+		frame := must(reader.Pop(bg, 5*time.Minute))(t)
 		frame.Release()
 		reader.Close(bg)
 		w.Close(bg) // behind what came before it
@@ -94,14 +94,14 @@ func TestPushObjectThatFails(t *testing.T) {
 			o.Release()
 		case "pushed again":
 			waitFor(t, "the refusal", refused)
-			must(reader.Pop(bg, time.Second))(t).Release()
+			must(reader.Pop(bg, 5*time.Minute))(t).Release()
 			if err := w.PushObject(bg, o, 0); err != nil {
 				t.Errorf("again: %v", err)
 			}
 			o.Release()
 		}
 		waitFor(t, "the refusal", refused)
-		frame := must(reader.Pop(bg, time.Second))(t)
+		frame := must(reader.Pop(bg, 5*time.Minute))(t)
 		if want := map[bool]string{true: "text", false: "first"}[x == "pushed again"]; string(frame.Bytes()) != want {
 			t.Errorf("%s: %q came", x, frame.Bytes())
 		}
@@ -137,7 +137,7 @@ func TestPushObjectOfTheIndex(t *testing.T) {
 		t.Error("a pushed object still has bytes")
 	}
 	reader := must(look.OpenReader(bg, "stream", client.StreamOptions{}))(t)
-	frame := must(reader.Pop(bg, time.Second))(t)
+	frame := must(reader.Pop(bg, 5*time.Minute))(t)
 	if string(frame.Bytes()) != "text" || frame.ID() != o.ID() {
 		t.Errorf("%q", frame.Bytes())
 	}

@@ -341,7 +341,7 @@ func (r *roamer) release() {
 func TestWatchGoesOn(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s", "tendril.sock")
 	p := startKeeping(t, socket)
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	put := func(name string) {
 		dialAt(t, client.Options{Socket: socket}).Put(context.Background(), []byte("x"),

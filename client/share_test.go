@@ -42,7 +42,7 @@ func TestManyRangesChecksums(t *testing.T) {
 		put <- nil
 	}()
 	for at := 0; at < len(wanted); at += 20 {
-		list := must(b.GetMany(ctx, wanted[at:at+20], 30*time.Second))(t)
+		list := must(b.GetMany(ctx, wanted[at:at+20], 5*time.Minute))(t)
 		for i, o := range list {
 			if !bytes.Equal(o.Bytes(), contents[at+i]) {
 				t.Errorf("object %d", at+i)
@@ -75,7 +75,7 @@ func TestManyRangesChecksums(t *testing.T) {
 func TestWatchAndTop(t *testing.T) {
 	n := startNode(t, store.Options{})
 	c := n.dial(t)
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	done := errors.New("done")
 	var kept *client.Object

@@ -508,7 +508,7 @@ func strangerSpeaksRaft(t *testing.T, to string, own *tls.Certificate, of *membe
 		t.Fatal(err)
 	}
 	defer raw.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	secure, err := shakeHands(ctx, raw, kindRaft, pki.NodeConfig(func() *tls.Certificate { return own }, of.verifier(),
 		of.node.String(), pki.ProtocolRaft))
@@ -517,7 +517,7 @@ func strangerSpeaksRaft(t *testing.T, to string, own *tls.Certificate, of *membe
 	}
 	// The server's word comes with the first read. A vote that is asked for is answered: raft's number of that, and an
 	// empty request.
-	raw.SetDeadline(time.Now().Add(10 * time.Second))
+	raw.SetDeadline(time.Now().Add(5 * time.Minute))
 	if _, err := secure.Write([]byte{1, 0x80}); err != nil {
 		return err
 	}
@@ -608,13 +608,13 @@ func TestStrangersToACluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer raw.Close()
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
 		own := func() *tls.Certificate { return x.own }
 		secure, err := shakeHands(ctx, raw, kindRaft, pki.NodeConfig(own, forged.verifier(), a.meta.node.String(),
 			pki.ProtocolRaft))
 		if err == nil { // the server's word comes with the first read
-			raw.SetDeadline(time.Now().Add(10 * time.Second))
+			raw.SetDeadline(time.Now().Add(5 * time.Minute))
 			if _, err = secure.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("%s: raft listens", x.name)
 			}

@@ -38,7 +38,7 @@ type follower struct {
 
 func followed(t *testing.T, d *Daemon, secret, place string) (f *follower, status int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	request, err := http.NewRequestWithContext(ctx, "GET", "http://"+d.inspect.Load().Address().String()+"/v1/events", nil)
 	if err != nil {
 		t.Fatal(err)

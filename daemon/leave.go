@@ -147,8 +147,9 @@ func (d *Daemon) drainStep(m *membership, anyway bool) (s LeaveStatus, err error
 	if err != nil {
 		return s, fmt.Errorf("%w; to leave without the cluster's knowledge: tendril cluster leave --anyway", err)
 	}
-	list, nodes := d.onlyHere(m)
+	_, nodes := d.onlyHere(m)
 	m.live.settle(ctx, nodes)
+	list, nodes := d.onlyHere(m) // who answers, as is known now
 	known := slices.DeleteFunc(d.placeable(nodes), func(n placement.Node) bool { return n.ID == m.node })
 	for i, o := range list {
 		s.LeftObjects++

@@ -168,7 +168,7 @@ func TestDataOverHTTP(t *testing.T) {
 	if status, _, _ := asked(t, d, fmt.Sprintf("/v1/objects/%s/data", h.ID), own); status != 409 {
 		t.Errorf("an object that is not sealed: %d", status)
 	}
-	for deadline := time.Now().Add(20 * time.Second); d.store.Status().RequestBytes > 0; {
+	for deadline := time.Now().Add(5 * time.Minute); d.store.Status().RequestBytes > 0; {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d bytes are charged after the last answer", d.store.Status().RequestBytes)
 		}

@@ -67,7 +67,7 @@ func (x *toldPublished) check(t *testing.T, conns []*client.Conn) {
 	looked := x.told[:min(len(x.told), toldLook)]
 	for i, o := range looked {
 		conn := conns[(o.node+1+i%(len(conns)-1))%len(conns)]
-		got, err := conn.GetByName(t.Context(), o.name, 20*time.Second)
+		got, err := conn.GetByName(t.Context(), o.name, 5*time.Minute)
 		if err != nil {
 			t.Errorf("%s was published at node %d, clients were told: %v", o.name, o.node, err)
 			continue

@@ -257,7 +257,7 @@ func TestGetJoinsATransfer(t *testing.T) {
 			return o.Bytes(), nil
 		},
 		"many": func(c *client.Conn, id object.ID, _ string) ([]byte, error) {
-			list, err := c.GetMany(t.Context(), []client.Wanted{{ID: id}}, 10*time.Second)
+			list, err := c.GetMany(t.Context(), []client.Wanted{{ID: id}}, 5*time.Minute)
 			if err != nil {
 				return nil, err
 			}

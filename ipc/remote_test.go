@@ -55,11 +55,11 @@ func securePair(t *testing.T) (*Remote, *Stream) {
 		}
 		served <- NewStream(secure, raw)
 	}()
-	socket, err := DialTCP(t.Context(), l.Addr().String(), 5*time.Second)
+	socket, err := DialTCP(t.Context(), l.Addr().String(), 5*time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
-	socket.SetDeadline(time.Now().Add(20 * time.Second))
+	socket.SetDeadline(time.Now().Add(5 * time.Minute))
 	secure := tls.Client(socket, &tls.Config{InsecureSkipVerify: true})
 	if err := secure.Handshake(); err != nil {
 		t.Fatal(err)

@@ -559,7 +559,7 @@ func TestRestoreAtTheQuotasEdge(t *testing.T) {
 		if info, err := c.Stat(small, ""); err != nil || info.State != object.Spilled {
 			t.Fatalf("%s: %+v, %v", what, info, err)
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 		defer cancel()
 		h, err := c.Wait(ctx, small, "")
 		closeHandle(h)

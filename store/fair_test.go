@@ -16,7 +16,7 @@ import (
 // nextEvent gives the next event's kind, name and object.
 func nextEvent(t testing.TB, w *events.Watcher) (kind, name string, id object.ID) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	ev, err := w.Next(ctx)
 	if err != nil {

@@ -496,7 +496,7 @@ func TestFileCutShortIsDamaged(t *testing.T) {
 	if st := s.Status(); len(st.Damaged) != 2 || st.Objects != 1 {
 		t.Errorf("damaged: %v; %d objects", st.Damaged, st.Objects)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	if err := c.Await(ctx, whole, ""); err != nil {
 		t.Error(err)
@@ -514,7 +514,7 @@ func TestRemovalIsTriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	left := func() int { return s.Status().FilesLeft }
-	for end := time.Now().Add(20 * time.Second); left() != 1; time.Sleep(time.Millisecond) { // Pause: the janitor's
+	for end := time.Now().Add(5 * time.Minute); left() != 1; time.Sleep(time.Millisecond) { // Pause: the janitor's
 		if time.Now().After(end) {
 			t.Fatalf("%d files are left", left())
 		}
@@ -524,7 +524,7 @@ func TestRemovalIsTriedAgain(t *testing.T) {
 	s.diskTime = time.Time{} // not in ten seconds
 	s.wakeJanitor()
 	s.unlock()
-	for end := time.Now().Add(20 * time.Second); left() != 0; time.Sleep(time.Millisecond) { // Pause: the janitor's
+	for end := time.Now().Add(5 * time.Minute); left() != 0; time.Sleep(time.Millisecond) { // Pause: the janitor's
 		if time.Now().After(end) {
 			t.Fatalf("%d files are left", left())
 		}

@@ -339,7 +339,7 @@ func (l *brokenLife) session() {
 // close ends the store and wants its accounts to balance before.
 func (l *brokenLife) close() {
 	l.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	for {
 		sweepAll(l.c)

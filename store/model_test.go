@@ -485,7 +485,7 @@ func (m *model) finish() {
 		return st.ChargedBytes == 0 && st.Segments == 0 && st.References == 0 && len(st.Tenants) == 0
 	}
 	// the kernel tells a moment later what is free
-	for end := time.Now().Add(10 * time.Second); !nothing(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(5 * time.Minute); !nothing(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			m.t.Fatalf("left over: %+v", m.s.Status())
 		}

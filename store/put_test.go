@@ -173,7 +173,7 @@ func TestPutExpires(t *testing.T) {
 	if err := c.Release(h.ID); err != nil {
 		t.Fatal(err)
 	}
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(5 * time.Minute)
 	for err == nil && time.Now().Before(deadline) {
 		_, err = c.Stat(h.ID, "")
 	}

@@ -93,7 +93,7 @@ func TestRenameIsAtomicAndWatched(t *testing.T) {
 	}
 	_, err := c.Stat(two, "")
 	wantErr(t, err, object.ErrNotFound)
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	for _, want := range []events.Event{
 		{Kind: events.Sealed, ID: one, Name: "n1"}, {Kind: events.Sealed, ID: two, Name: "n2"},

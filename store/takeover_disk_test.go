@@ -184,7 +184,7 @@ func wantDiskCaughtUp(t *testing.T, s *Store) {
 	s.diskTime = time.Time{} // not in ten seconds
 	s.wakeJanitor()
 	s.unlock()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) { // Pause: the janitor's
+	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(time.Millisecond) { // Pause: the janitor's
 		st := s.Status()
 		if st.FilesLeft+st.RecordsBehind == 0 {
 			return

@@ -13,7 +13,7 @@ import (
 func TestWaitForAnotherTenantsObject(t *testing.T) {
 	s := newStore(t, Options{})
 	reader := connect(t, s, "uid:1")
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	wait := func(name string) chan error {
 		done := make(chan error, 1)

@@ -405,7 +405,7 @@ func (w *world) get() {
 	var h Handle
 	var err error
 	if want == nil && o.sealed {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 		defer cancel()
 		h, err = a.Wait(ctx, id, name)
 	} else {

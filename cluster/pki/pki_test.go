@@ -79,7 +79,7 @@ func handshake(t *testing.T, server, client *tls.Config) (cs tls.ConnectionState
 	defer a.Close()
 	defer b.Close()
 	for _, c := range []net.Conn{a, b} {
-		c.SetDeadline(time.Now().Add(20 * time.Second))
+		c.SetDeadline(time.Now().Add(5 * time.Minute))
 	}
 	s, c := tls.Server(a, server), tls.Client(b, client)
 	done := make(chan error, 1)

@@ -120,6 +120,9 @@ func target(o Object, n *Node, p Policy) Choice {
 	switch {
 	case slices.Contains(o.Replicas, n.ID):
 		c.Why = "it has a replica"
+		if n.Away != "" {
+			c.Why += ", but is away: " + n.Away
+		}
 		return c
 	case n.Away != "":
 		c.Why = n.Away

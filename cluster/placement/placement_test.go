@@ -45,8 +45,9 @@ func TestTargetsByPolicy(t *testing.T) {
 		nodeNamed(3, func(n *Node) { n.FreeBytes = 130 << 20 }), // an eighth has to stay
 		nodeNamed(4, func(n *Node) { n.Away = "it does not answer" }),
 		nodeNamed(5, nil),
+		nodeNamed(6, func(n *Node) { n.Away = "it does not answer" }),
 	}
-	o := Object{ID: id(77), SizeBytes: 64 << 20, Replicas: []ID{id(5)}}
+	o := Object{ID: id(77), SizeBytes: 64 << 20, Replicas: []ID{id(5), id(6)}}
 	for _, x := range []struct {
 		policy Policy
 		want   []string
@@ -57,7 +58,7 @@ func TestTargetsByPolicy(t *testing.T) {
 		{Policy{Kind: Near, Near: id(4)}, []string{"n2", "n1"}}, // away: the shortest way
 	} {
 		ok, not := names(Targets(o, nodes, x.policy))
-		if !slices.Equal(ok, x.want) || len(not) != 3 {
+		if !slices.Equal(ok, x.want) || len(not) != 4 {
 			t.Errorf("%+v: %v, cannot be: %v; want %v", x.policy, ok, not, x.want)
 		}
 	}
@@ -66,6 +67,9 @@ func TestTargetsByPolicy(t *testing.T) {
 			t.Errorf("%s: no reason", c.Name)
 		}
 		if c.Name == "n1" && c.Why != "spread: 900 MiB of 1.0 GiB are free" {
+			t.Errorf("%s: %s", c.Name, c.Why)
+		}
+		if c.Name == "n6" && c.Why != "it has a replica, but is away: it does not answer" {
 			t.Errorf("%s: %s", c.Name, c.Why)
 		}
 		if c.Full != (c.Name == "n3") {

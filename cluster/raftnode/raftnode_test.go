@@ -45,7 +45,7 @@ func options(dir string) Options {
 
 func open(t testing.TB, o Options) *Node {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	n, err := Open(ctx, o)
 	if err != nil {
@@ -197,7 +197,7 @@ func TestSnapshotsAreBounded(t *testing.T) {
 	o.SnapshotBytes, o.TrailingEntries = 2000, 5
 	n := open(t, o)
 	propose(t, n, 0, 600)
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(5 * time.Minute)
 	for n.Status().SnapshotIndex < 300 && time.Now().Before(deadline) {
 		time.Sleep(time.Millisecond)
 		propose(t, n, 0, 1)
@@ -231,7 +231,7 @@ func TestDamage(t *testing.T) {
 		damage(dir)
 		again := o
 		again.Dir = dir
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 		defer cancel()
 		n, err := Open(ctx, again)
 		if err != nil {
@@ -328,7 +328,7 @@ func TestLogFailsAndComesBack(t *testing.T) {
 func proposeUntilDone(t *testing.T, n *Node, i int) {
 	t.Helper()
 	var err error
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
 		if _, err = n.Propose(context.Background(), request(i), set(i)); err == nil {
 			return
 		}
@@ -488,7 +488,7 @@ func three(t testing.TB, edit ...func(*Options)) (nodes map[string]*Node, ids []
 	propose(t, nodes["n1"], 0, 5)
 	for _, id := range ids[1:] {
 		if err := nodes["n1"].Raft().AddVoter(raft.ServerID(id), raft.ServerAddress(addresses[id]), 0,
-			20*time.Second).Error(); err != nil {
+			5*time.Minute).Error(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -506,7 +506,7 @@ func TestThree(t *testing.T) {
 		t.Fatal(err)
 	}
 	nodes["n1"].Close()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		for _, id := range ids[1:] {
 			if _, err := nodes[id].Propose(context.Background(), request(20), set(20)); err == nil {
 				read(t, nodes[id], 21)
@@ -568,7 +568,7 @@ func TestFaultWhileLeading(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(5 * time.Minute):
 		t.Fatal("Close waits for a raft that has ended")
 	}
 }

@@ -191,10 +191,10 @@ func (p *peer) send(t wire.Type, request uint64, m ipc.Payload) {
 	}
 }
 
-var errSilence = errors.New("no answer within 10 s")
+var errSilence = errors.New("no answer comes")
 
 func (p *peer) receive() (ipc.Frame, error) {
-	until := time.Now().Add(10 * time.Second)
+	until := time.Now().Add(5 * time.Minute)
 	return p.Receive(func() error {
 		if time.Now().After(until) {
 			return errSilence

@@ -147,7 +147,7 @@ func openFar(t testing.TB, change ...func(*Options)) *farDoor {
 // knock connects and shows a control preface.
 func (d *farDoor) knock(t testing.TB) *ipc.Socket {
 	t.Helper()
-	s, err := ipc.DialTCP(context.Background(), d.address, 5*time.Second)
+	s, err := ipc.DialTCP(context.Background(), d.address, 5*time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -500,7 +500,7 @@ func flood(t *testing.T, address string, n int, first []byte) (open []net.Conn) 
 	})
 	for i := range n {
 		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 1, byte(i>>8), byte(i))},
-			Timeout: 10 * time.Second}
+			Timeout: 5 * time.Minute}
 		c, err := dialer.Dial("tcp", address)
 		switch {
 		case errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EADDRINUSE):
@@ -671,7 +671,7 @@ func TestTicketOverTheUnixSocket(t *testing.T) {
 	ticket, theirs := <-got, <-worker
 	defer theirs.Close()
 	// the door has no part in it any more
-	for deadline := time.Now().Add(20 * time.Second); d.Connections() > 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); d.Connections() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the connection stays the door's")
 		}
@@ -792,7 +792,7 @@ func TestCloseEndsHandshakes(t *testing.T) {
 	if _, err := d.enter(t, certificateFrom(t, d.cluster.authority, pki.User)); err != nil {
 		t.Fatal(err)
 	}
-	done, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	done, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	go func() { d.Close(); cancel() }()
 	<-done.Done()
 	if errors.Is(done.Err(), context.DeadlineExceeded) {

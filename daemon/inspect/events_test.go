@@ -28,7 +28,7 @@ func openStream(t *testing.T, address, secret string, headers ...string) *stream
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(5 * time.Minute))
 	io.WriteString(c, get("/v1/events", address, append(headers, "Authorization: Bearer "+secret)...))
 	r := bufio.NewReader(c)
 	head, err := http.ReadResponse(r, nil)

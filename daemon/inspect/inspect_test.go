@@ -263,7 +263,7 @@ func raw(t *testing.T, network, address, request string) *http.Response {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(5 * time.Minute))
 	go io.WriteString(c, request)
 	method, _, _ := strings.Cut(request, " ")
 	r, err := http.ReadResponse(bufio.NewReader(c), &http.Request{Method: method})
@@ -411,7 +411,7 @@ func TestPipelinedRequests(t *testing.T) {
 	if _, err := io.WriteString(c, good+get("/v1/status", address)+good); err != nil {
 		t.Fatal(err)
 	}
-	c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	c.SetReadDeadline(time.Now().Add(5 * time.Minute))
 	r := bufio.NewReader(c)
 	for i, want := range []int{200, 401, 200} {
 		answer, err := http.ReadResponse(r, nil)
@@ -645,7 +645,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	io.WriteString(idle[1], "GET / HT")
 	s.Close()
 	s.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	for _, c := range idle {
 		deadline, _ := ctx.Deadline()
@@ -683,7 +683,7 @@ func connectionsAreBounded(t *testing.T, s *Server, network, address, host strin
 		}
 		defer c.Close()
 		held = append(held, c)
-		c.SetDeadline(time.Now().Add(20 * time.Second))
+		c.SetDeadline(time.Now().Add(5 * time.Minute))
 		io.WriteString(c, get("/", host))
 		if _, err := c.Read(make([]byte, 10)); err != nil {
 			t.Fatal(err)
@@ -767,7 +767,7 @@ func TestWhoGivesItsPlaceUp(t *testing.T) {
 	close(source.answer)
 	whole := 0
 	for _, c := range held {
-		c.SetDeadline(time.Now().Add(20 * time.Second))
+		c.SetDeadline(time.Now().Add(5 * time.Minute))
 		if r, err := http.ReadResponse(bufio.NewReader(c), nil); err == nil && r.StatusCode == 200 {
 			whole++
 		}
@@ -797,7 +797,7 @@ func TestCloseLetsAnswersEnd(t *testing.T) {
 	<-source.asked
 	closed := make(chan struct{})
 	go func() { s.Close(); close(closed) }()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); { // until nobody is let in any more
+	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); { // until nobody is let in any more
 		c, err := net.Dial("tcp", address)
 		if err != nil {
 			break

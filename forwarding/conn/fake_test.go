@@ -115,7 +115,7 @@ func (w *fakeWorker) expect(typ clwire.Type) record {
 			w.t.Fatalf("the worker received %v, want %v", r.Type, typ)
 		}
 		return r
-	case <-time.After(20 * time.Second):
+	case <-time.After(5 * time.Minute):
 		w.t.Fatalf("no %v within 20 s", typ)
 	}
 	panic("unreachable")
@@ -339,7 +339,7 @@ func (r *rig) lost() {
 	r.t.Helper()
 	select {
 	case <-r.sink.lost:
-	case <-time.After(20 * time.Second):
+	case <-time.After(5 * time.Minute):
 		r.t.Fatal("no word of the end within 20 s")
 	}
 }

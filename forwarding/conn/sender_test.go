@@ -44,7 +44,7 @@ func TestSendingAgainWhileTheWriteFails(t *testing.T) {
 		if payload != nil {
 			t.Error("bytes of a write that has failed are sent again")
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(5 * time.Minute):
 		t.Fatal("the sender waits for who waits for it")
 	}
 	o.memory.RUnlock()

@@ -75,7 +75,7 @@ func bothWays(t *testing.T, f func(t *testing.T, secure bool)) {
 // next waits for one record.
 func next(t testing.TB, l Link) (clwire.Header, []byte) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(5 * time.Minute); ; {
 		h, p, ok, err := l.Next()
 		if err != nil {
 			t.Fatal(err)

@@ -646,7 +646,7 @@ func TestPublishLetsOthersEnqueue(t *testing.T) {
 			select {
 			case status := <-enqueued:
 				r.ok(status)
-			case <-time.After(20 * time.Second):
+			case <-time.After(5 * time.Minute):
 				t.Error("a marker was not enqueued")
 			}
 			r.ok(r.d.SetUserEventStatus(gate, 0))
@@ -858,7 +858,7 @@ func TestUserEventEndsWhileItIsMadeKnown(t *testing.T) {
 	select {
 	case status := <-over:
 		r.ok(status)
-	case <-time.After(20 * time.Second):
+	case <-time.After(5 * time.Minute):
 		t.Fatal("the worker has not heard of the end")
 	}
 	r.is(r.d.SetUserEventStatus(gate, 0), cl.INVALID_OPERATION)

@@ -69,7 +69,7 @@ func (c *client) call(m clwire.Message) *clwire.Reply {
 // until receives until done holds; the test fails after a long time.
 func (c *client) until(what string, done func() bool) {
 	c.t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(5 * time.Minute)
 	for !done() {
 		if time.Now().After(deadline) {
 			c.t.Fatalf("no answer: %s", what)

@@ -108,7 +108,7 @@ func TestReadsLeaveByEveryLane(t *testing.T) {
 			select { // in order: the next one's turn comes once this one is received
 			case ended := <-g.over:
 				f.send(&clwire.HostDone{Op: ended})
-			case <-time.After(20 * time.Second):
+			case <-time.After(5 * time.Minute):
 				t.Fatalf("%+v: its bytes do not come", shape)
 			}
 		}
@@ -130,7 +130,7 @@ func (f *far) awaitEnd() {
 	f.t.Helper()
 	select {
 	case <-f.ended:
-	case <-time.After(20 * time.Second):
+	case <-time.After(5 * time.Minute):
 		f.t.Fatal("the session goes on")
 	}
 }

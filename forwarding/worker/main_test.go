@@ -128,7 +128,7 @@ func (p *process) wait(t testing.TB) string {
 	select {
 	case <-done:
 		return p.cmd.ProcessState.String()
-	case <-time.After(20 * time.Second):
+	case <-time.After(5 * time.Minute):
 		t.Fatal("the worker lives on")
 		return ""
 	}

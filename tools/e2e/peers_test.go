@@ -189,7 +189,7 @@ type linkStatus struct {
 // awaitLinks waits for what a node says of its links: programs tell it a moment later.
 func awaitLinks(t *testing.T, n *rig.Node, what string, is func([]linkStatus) bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		l := links(t, n)
 		if is(l) {
 			return

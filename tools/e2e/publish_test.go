@@ -14,7 +14,7 @@ import (
 // published waits for the object that a program published as "out" and checks each word of it. The caller releases it.
 func published(t *testing.T, c *client.Conn, plus uint32) *client.Object {
 	t.Helper()
-	o, err := c.GetByName(t.Context(), "out", 20*time.Second)
+	o, err := c.GetByName(t.Context(), "out", 5*time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -74,7 +74,7 @@ func publishedBy(t *testing.T, n *rig.Node, p *program, filled func(inode string
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if o, err = c.GetByName(t.Context(), "out", 20*time.Second); err != nil {
+	if o, err = c.GetByName(t.Context(), "out", 5*time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	unchanged(t, o)

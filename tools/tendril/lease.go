@@ -100,8 +100,9 @@ func (c *cli) lease(ctx context.Context, count, device, wait string, nodes bool,
 	}
 	defer conn.Close()
 	waiting, stop := untilSignal(ctx) // until there is a program, which signals are for
-	snap, err := lease.Open(func(options []byte) ([]byte, error) {
-		_, raw, err := session.Of(conn).Open(waiting, version, options)
+	var own uint64
+	snap, err := lease.Open(func(options []byte) (raw []byte, err error) {
+		own, raw, err = session.Of(conn).Open(waiting, version, options)
 		return raw, err
 	}, clwire.SessionOptions{Protocol: clwire.Version, Selector: device, Lease: want}, settings.LeaseWait(patience),
 		c.say)
@@ -123,10 +124,22 @@ func (c *cli) lease(ctx context.Context, count, device, wait string, nodes bool,
 	ended, err := runChild(program, args, mergeEnv(os.Environ(), leaseEnv(snap)), over,
 		func(os.Signal) bool { return false })
 	close(done) // before the connection is closed
+	giveBack(ctx, conn, own)
 	if err != nil {
 		return err
 	}
 	return childExit(ended)
+}
+
+// giveBackTime is how long the end of a lease may take.
+const giveBackTime = 10 * time.Second
+
+// giveBack ends the session of a lease, and waits for that: whoever comes next finds the devices free, also where the
+// daemon is busy. A daemon of another machine, or one that does not answer, ends it a moment after the connection.
+func giveBack(ctx context.Context, conn *client.Conn, own uint64) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTime)
+	defer cancel()
+	_ = admin.Of(conn).EndSession(ctx, own)
 }
 
 // waitedInVain says that devices were not free within a time.

@@ -44,7 +44,7 @@ class Daemon:
     def start(self):
         """Starts the daemon, also after it was killed, and waits until it answers."""
         self.process = self.spawn("daemon")
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 300
         while True:
             try:
                 tendril.connect(self.socket).close()
@@ -188,7 +188,7 @@ class Store(WithDaemon):
             with self.assertRaises((tendril.NotFound, tendril.NotSealed)):
                 other.get("draft")
             got = []
-            t = threading.Thread(target=lambda: got.append(other.get("draft", timeout=20).bytes()))
+            t = threading.Thread(target=lambda: got.append(other.get("draft", timeout=300).bytes()))
             t.start()
             draft.data[:] = b"0123456789"
             draft.seal()
@@ -273,7 +273,7 @@ class Store(WithDaemon):
         p.kill()  # the forked child still holds the socket
         p.wait()
         try:
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 300
             while {o.id for o in self.store.list(all=True)} & set(keys) and time.monotonic() < deadline:
                 time.sleep(0.02)
             self.assertFalse({o.id for o in self.store.list(all=True)} & set(keys))
@@ -395,7 +395,7 @@ class SmallStore(WithDaemon):
             self.store.put(bytes(70 << 20), name="idle").release()
             reader.get("idle").release()
             self.store.delete("idle")
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 300
             while reader._live.has_idle() and time.monotonic() < deadline:  # the reader asks for nothing
                 time.sleep(0.01)
             self.assertFalse(reader._live.has_idle())

@@ -8,16 +8,25 @@ import (
 	"time"
 )
 
-// limit is how long a state may take on a busy machine.
-const limit = time.Minute
+// limit is how long a state may take on a busy machine: it ends a test that would wait for ever, and no other.
+const limit = 5 * time.Minute
+
+// Pauses between two looks: a look may cost a node more than what it waits for does.
+const (
+	leastPause = time.Millisecond
+	mostPause  = 25 * time.Millisecond
+	pausePart  = 16 // of the time that it has taken so far
+)
 
 // Until waits until a state is there. what names it.
 func Until(t testing.TB, what string, there func() bool) {
 	t.Helper()
-	for end := time.Now().Add(limit); !there(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
+	for began := time.Now(); !there(); {
+		took := time.Since(began)
+		if took > limit {
 			t.Fatalf("within %v there was no %s", limit, what)
 		}
+		time.Sleep(min(max(took/pausePart, leastPause), mostPause))
 	}
 }
 

@@ -62,7 +62,7 @@ func (h Holdings) grownFrom(first Holdings) error {
 }
 
 // RestLimit bounds the wait for a daemon to be at rest; clients that were killed have left by then, workers have ended.
-const RestLimit = 30 * time.Second
+const RestLimit = 5 * time.Minute
 
 // AtRest waits until the daemon has no client but this one, no session and no object, looks twice the same in a row,
 // and holds no more than first did, where that is not nil. It gives what it holds then, with the one connection that it

@@ -22,7 +22,7 @@ import (
 	"tendril/forwarding/clwire"
 )
 
-const startLimit = 60 * time.Second
+const startLimit = 5 * time.Minute
 
 // Node is a running daemon. The caller must Stop it.
 type Node struct {
