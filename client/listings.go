@@ -24,7 +24,8 @@ func (c *Conn) Objects(ctx context.Context, q Query) iter.Seq2[object.Info, erro
 	}, wire.ListWhere, &where)
 }
 
-// EachPublished describes the tenant's published objects whose name begins with prefix, each as JSON.
+// EachPublished describes the tenant's published objects whose name begins with prefix, each as JSON. Where the cluster
+// does not answer, what comes is what the daemon's node knows of, and behind it object.ErrTimeout.
 func (c *Conn) EachPublished(ctx context.Context, prefix string) iter.Seq2[json.RawMessage, error] {
 	return conn.Listing[json.RawMessage](ctx, c.Internal(), wire.PublishedPage, conn.Prefixed(prefix), wire.Published,
 		&wire.ListRequest{Prefix: prefix})

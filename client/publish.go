@@ -28,7 +28,8 @@ func (c *Conn) Unpublish(ctx context.Context, name string) error {
 	return c.simple(ctx, wire.Unpublish, &wire.NameMessage{Name: name})
 }
 
-// Published describes the tenant's published objects whose name begins with prefix, as JSON.
+// Published describes the tenant's published objects whose name begins with prefix, as JSON. Errors: object.ErrTimeout
+// where the cluster does not answer; EachPublished gives what the daemon's node knows then.
 func (c *Conn) Published(ctx context.Context, prefix string) (json.RawMessage, error) {
 	return conn.CollectJSON(c.EachPublished(ctx, prefix))
 }

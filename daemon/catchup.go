@@ -7,7 +7,8 @@ import (
 	"tendril/daemon/frontdoor"
 )
 
-// catchUpTime is how long one question may take, and a request wait, before the cluster counts as not answering.
+// catchUpTime is how long one question may take before the cluster counts as not answering. Who shares the next one
+// waits for two of them at most.
 const catchUpTime = time.Second
 
 // catchUps are a membership's questions how far its cluster is. One is under way at most: who asks meanwhile shares the
@@ -64,14 +65,21 @@ func over(err error) *frontdoor.CatchUp {
 	return q
 }
 
-// run asks until nobody waits for an answer.
+// run asks until nobody waits for an answer. Where a question had none, and the node has not heard from a leader either
+// since it was asked, the next one is not asked: who waits for that has waited for the one before.
 func (x *catchUps) run(q *frontdoor.CatchUp) {
-	for q != nil {
-		q.Err = x.ask()
+	for silent := false; q != nil; {
+		began := time.Now()
+		if !silent {
+			q.Err = x.ask()
+			silent = q.Err != nil && !x.heard(began)
+		}
 		x.mu.Lock()
 		x.failed, x.failedAt = q.Err, time.Now()
 		done := q
-		q = x.next
+		if q = x.next; q != nil && silent {
+			q.Err = done.Err
+		}
 		x.now, x.next = q, nil
 		x.mu.Unlock()
 		close(done.Done)

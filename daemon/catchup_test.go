@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -11,9 +13,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sirupsen/logrus"
+
 	"tendril/client"
 	"tendril/client/admin"
+	"tendril/cluster/fsm"
+	"tendril/cluster/pki"
 	"tendril/daemon/frontdoor"
+	"tendril/daemon/inspect"
 	"tendril/store/object"
 	"tendril/tools/e2e/await"
 )
@@ -133,6 +140,20 @@ func TestNoQuorumNoWord(t *testing.T) {
 				t.Errorf("%s at %s, which is cut off: %v", what, d.cfg.NodeName, err)
 			}
 		}
+		listed := 0
+		for _, err = range conn.EachPublished(t.Context(), "here ") {
+			if err == nil {
+				listed++
+			}
+		}
+		if listed != 3 || !errors.Is(err, object.ErrTimeout) || !strings.Contains(err.Error(),
+			frontdoor.ErrUnanswered.Error()) {
+			t.Errorf("ls at %s, which is cut off: %d names, %v", d.cfg.NodeName, listed, err)
+		}
+		await.Until(t, "HTTP says that nobody is heard", func() bool {
+			part, err := (*look)(d).Names(inspect.Viewer{Local: true, UID: uint32(os.Getuid())}, inspect.Page{Limit: 1})
+			return err == nil && part.Unsure != ""
+		})
 		await.Until(t, "the node no longer leads, and answers at once", func() bool {
 			select {
 			case <-d.CatchUp().Done:
@@ -148,6 +169,10 @@ func TestNoQuorumNoWord(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.heal()
+		await.Until(t, "HTTP says nothing of that", func() bool {
+			part, err := (*look)(d).Names(inspect.Viewer{Local: true, UID: uint32(os.Getuid())}, inspect.Page{Limit: 1})
+			return err == nil && part.Unsure == ""
+		})
 		await.Until(t, "the node has caught up", func() bool {
 			b, err := x.get(alone, name)
 			return err == nil && string(b) == "bytes"
@@ -270,5 +295,94 @@ func BenchmarkLookup(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// TestTheNextQuestion: who shares it gets its answer, whatever became of the one before. Where that had none, and the
+// node has not heard from a leader since, the next one is not asked.
+func TestTheNextQuestion(t *testing.T) {
+	for _, heard := range []bool{false, true} {
+		answer := make(chan error)
+		asked := 0
+		x := catchUps{ask: func() error { asked++; return <-answer }, heard: func(time.Time) bool { return heard }}
+		first := x.join()
+		next := x.join()
+		answer <- frontdoor.ErrUnanswered
+		if <-first.Done; !errors.Is(first.Err, frontdoor.ErrUnanswered) {
+			t.Error(first.Err)
+		}
+		if heard {
+			answer <- nil
+		}
+		<-next.Done
+		x.close()
+		if answered := next.Err == nil; answered != heard || asked != 1 && !heard {
+			t.Errorf("heard from a leader %v: %v, %d questions", heard, next.Err, asked)
+		}
+	}
+}
+
+// TestAMemberThatIsNotKnownYet: a node whose copy of the metadata is behind asks its cluster before it refuses another
+// one's raft and transfers. The one that leads is needed for the answer.
+func TestAMemberThatIsNotKnownYet(t *testing.T) {
+	m := aloneIn(t)
+	m.register(t)
+	defer m.cancel()
+	propose := func(c fsm.Command) {
+		t.Helper()
+		if _, err := m.raft.Propose(context.Background(), fsm.UUID(object.NewID()), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	node := func(id fsm.UUID, name string) *fsm.PutNode {
+		return &fsm.PutNode{Node: fsm.Node{ID: id, Name: name, Incarnation: fsm.UUID(object.NewID())}}
+	}
+	propose(node(fsm.UUID(object.NewID()), "b"))
+	asked := 0
+	meanwhile := func() error { return nil }
+	m.catchUps = catchUps{ask: func() error { asked++; return meanwhile() },
+		heard: func(time.Time) bool { return true }}
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	d := &Daemon{log: log, ctx: t.Context()}
+	d.meta.init()
+	d.meta.now.Store(m)
+	serve := func(p pki.Peer) error {
+		near, far := net.Pipe()
+		far.Close()
+		defer near.Close()
+		return d.serveTransfers(t.Context(), near, p)
+	}
+	for what, lets := range map[string]func(pki.Peer) error{
+		"raft":      func(p pki.Peer) error { return m.admits(t.Context(), p) },
+		"transfers": serve,
+	} {
+		id := fsm.UUID(object.NewID())
+		peer := pki.Peer{Subject: pki.Subject{Node: id.String(), Name: what}, Serial: pki.Serial(id)}
+		if err := lets(peer); !errors.Is(err, object.ErrPermission) || asked == 0 {
+			t.Errorf("%s of a node that the cluster does not know: %v, %d questions", what, err, asked)
+		}
+		meanwhile = func() error {
+			propose(node(id, what))
+			propose(&fsm.RecordCertificate{Certificate: fsm.Certificate{Serial: id, Subject: what,
+				Role: fsm.RoleNode, Tenant: fsm.NodeTenant(id), Expires: 1 << 62}})
+			return nil
+		}
+		if err := lets(peer); err != nil {
+			t.Errorf("%s of a node that joined meanwhile: %v", what, err)
+		}
+		meanwhile = func() error { return frontdoor.ErrUnanswered }
+		peer.Node = object.NewID().String()
+		if err := lets(peer); !errors.Is(err, object.ErrPermission) ||
+			!strings.Contains(err.Error(), frontdoor.ErrUnanswered.Error()) {
+			t.Errorf("%s of a node that this one does not know, without an answer: %v", what, err)
+		}
+		meanwhile, asked = func() error { return nil }, 0
+	}
+	leader := m.node
+	m.node = fsm.UUID(object.NewID())
+	leads := pki.Peer{Subject: pki.Subject{Node: leader.String()}, Serial: pki.Serial{9}}
+	if err := m.admits(t.Context(), leads); err != nil || asked > 0 {
+		t.Errorf("the node that leads here: %v, %d questions", err, asked)
 	}
 }

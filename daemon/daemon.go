@@ -653,7 +653,6 @@ func (d *Daemon) openDoor() error {
 		DaemonVersion: d.build.Version, Incarnation: object.ID(d.identity.Incarnation), Log: d.log,
 		ResumeTime: max(0, d.cfg.ResumeTime), MaxConnections: d.connections(), TenantConnections: d.tenantConnections(),
 		MaxFiles: d.connectionsFiles(), EntryTime: d.entryTime,
-		CatchUpTime: orDefault(d.catchUpTime, catchUpTime),
 	})
 	if err == nil {
 		d.door.Store(door)

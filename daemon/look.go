@@ -422,6 +422,9 @@ func (l *look) Names(v inspect.Viewer, p inspect.Page) (part inspect.Part[inspec
 	if !all && from != tenant {
 		from, after = tenant, ""
 	}
+	if why := l.meta.now.Load().behind(); why != nil {
+		part.Unsure = why.Error()
+	}
 	l.meta.raft.View(func(s *fsm.State) {
 		list := s.ObjectsAfter(from, after, p.Prefix, !all, p.Limit+1)
 		if len(list) > p.Limit {

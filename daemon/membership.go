@@ -22,6 +22,7 @@ import (
 	"tendril/cluster/fsm"
 	"tendril/cluster/pki"
 	"tendril/cluster/raftnode"
+	"tendril/daemon/frontdoor"
 	"tendril/ipc/wire"
 	"tendril/store/object"
 )
@@ -255,31 +256,103 @@ func (m *membership) others() bool {
 	return slices.ContainsFunc(m.book.list(), func(e bookEntry) bool { return e.ID != self })
 }
 
+// catchUp has this node learn what its cluster knew at the call. nil: there is nobody to learn from.
+func (m *membership) catchUp() *frontdoor.CatchUp {
+	if !m.others() {
+		return nil
+	}
+	return m.catchUps.join()
+}
+
+// learn waits for the cluster's word, and says why it is not there.
+func (m *membership) learn(ctx context.Context) error {
+	q := m.catchUp()
+	if q == nil {
+		return nil
+	}
+	select {
+	case <-q.Done:
+		return q.Err
+	case <-ctx.Done():
+		return frontdoor.ErrUnanswered
+	}
+}
+
+// knows reports whether the metadata has something. The cluster is asked before the answer is no; unsure says why it
+// may have it all the same.
+func (m *membership) knows(ctx context.Context, has func(*fsm.State) bool) (is bool, unsure error) {
+	look := func(s *fsm.State) { is = has(s) }
+	if m.raft.View(look); is {
+		return true, nil
+	}
+	unsure = m.learn(ctx)
+	m.raft.View(look)
+	return is, unsure
+}
+
+// behind says why the node's copy of the metadata may be further behind its cluster's than a change takes to get here;
+// nil: it hears from its leader. Nobody is asked.
+func (m *membership) behind() error {
+	if !m.others() {
+		return nil
+	}
+	select {
+	case <-m.registered:
+	default:
+		return errors.New(frontdoor.NotEntered)
+	}
+	if !m.raft.InTouch(touchTime) {
+		return frontdoor.ErrUnanswered
+	}
+	return nil
+}
+
 // touchTime is how long ago a follower may have heard from its leader to say that it knows what the cluster knows.
 const touchTime = 3 * time.Second
 
 // admits says why a certified node may not speak raft here. Where this node knows what the cluster knows, the cluster
-// must know the certificate and its node. A node that has just joined knows of no revocation: until it has heard from
-// the cluster it believes only nodes that the join has named, and who of these say that it leads. A node that has been
-// away knows less than the others and can learn it from them alone, perhaps from one that joined meanwhile: it believes
-// every certificate of the authority that it does not know to be revoked.
-func (m *membership) admits(p pki.Peer) error {
+// must know the certificate and its node. A copy of the metadata may be behind, for seconds after a start: the cluster
+// is asked before a node is refused. Nobody asks about the node that leads here, which alone brings what is missing.
+func (m *membership) admits(ctx context.Context, p pki.Peer) error {
 	if !m.raft.InTouch(touchTime) {
-		if m.joining.Load() && !m.wasNamed(p.Node) {
-			return fmt.Errorf("%w: node %s (%.60q) is none of those that this node was told of when it joined",
-				object.ErrPermission, p.Node, p.Name)
-		}
+		return m.believes(p)
+	}
+	if p.Node != m.node.String() && p.Node == m.raft.Status().Leader {
 		return nil
 	}
-	var member, recorded bool
-	m.raft.View(func(s *fsm.State) {
-		_, recorded = s.Certificate(fsm.UUID(p.Serial))
-		for _, n := range s.Nodes() {
-			member = member || n.ID.String() == p.Node
-		}
+	is, unsure := m.knows(ctx, func(s *fsm.State) bool {
+		id, err := parseUUID(p.Node)
+		_, member := s.Node(id)
+		_, recorded := s.Certificate(fsm.UUID(p.Serial))
+		return err == nil && member && recorded
 	})
-	if !member || !recorded {
-		return fmt.Errorf("%w: node %s (%.60q) is no member of this cluster", object.ErrPermission, p.Node, p.Name)
+	switch {
+	case is:
+		return nil
+	case unsure != nil && !m.raft.InTouch(catchUpTime): // the leader is gone
+		return m.believes(p)
+	}
+	return noMember(p, unsure)
+}
+
+// noMember refuses a node that the cluster does not know; unsure says why it may be a member all the same.
+func noMember(p pki.Peer, unsure error) error {
+	err := fmt.Errorf("%w: node %s (%.60q) is no member of this cluster", object.ErrPermission, p.Node, p.Name)
+	if unsure != nil {
+		err = fmt.Errorf("%w, as far as this node knows: %v", err, unsure)
+	}
+	return err
+}
+
+// believes says why a node may not speak raft to one that does not hear from its cluster. One that has just joined
+// knows of no revocation: until it has heard from the cluster it believes only nodes that the join has named, and who
+// of these say that it leads. One that has been away knows less than the others and can learn it from them alone,
+// perhaps from one that joined meanwhile: it believes every certificate of the authority that it does not know to be
+// revoked.
+func (m *membership) believes(p pki.Peer) error {
+	if m.joining.Load() && !m.wasNamed(p.Node) {
+		return fmt.Errorf("%w: node %s (%.60q) is none of those that this node was told of when it joined",
+			object.ErrPermission, p.Node, p.Name)
 	}
 	return nil
 }

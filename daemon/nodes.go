@@ -71,7 +71,7 @@ func (m *membership) checkRaft(p pki.Peer, conn net.Conn) error {
 	if _, err := m.verifier().Verify(secure.ConnectionState().PeerCertificates, false); err != nil {
 		return err
 	}
-	return m.admits(p)
+	return m.admits(m.ctx, p)
 }
 
 // Join implements frontdoor.Nodes: the token pays for a node's certificate.
@@ -270,13 +270,7 @@ func (m *membership) read(ctx context.Context, f func(*fsm.State)) error {
 }
 
 // CatchUp implements frontdoor.Cluster.
-func (d *Daemon) CatchUp() *frontdoor.CatchUp {
-	m := d.meta.now.Load()
-	if !m.others() {
-		return nil
-	}
-	return m.catchUps.join()
-}
+func (d *Daemon) CatchUp() *frontdoor.CatchUp { return d.meta.now.Load().catchUp() }
 
 // askCluster waits until this node's copy of the metadata shows what the cluster knew at the call, but not for long.
 func (d *Daemon) askCluster(m *membership) error {

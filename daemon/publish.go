@@ -51,6 +51,8 @@ type PublishedStatus struct {
 	Wanted    int       `json:"wanted"` // how many are to
 	Have      int       `json:"have"`   // of them, those that answer and whose present run has it
 	Here      bool      `json:"here"`
+
+	Unsure string `json:"unsure,omitempty"` // why the node may know less of what is published than its cluster
 }
 
 // publishedOwner is the name of the connections that publications has, which are no process's.
@@ -436,19 +438,7 @@ func (d *Daemon) publishedNow(ctx context.Context, tenant string, id object.ID, 
 	if !errors.Is(err, object.ErrNotFound) {
 		return o, nodes, err
 	}
-	q := d.CatchUp()
-	if q == nil {
-		return o, nodes, err
-	}
-	patience := time.NewTimer(orDefault(d.catchUpTime, catchUpTime))
-	defer patience.Stop()
-	unsure := frontdoor.ErrUnanswered
-	select {
-	case <-q.Done:
-		unsure = q.Err
-	case <-patience.C:
-	case <-ctx.Done():
-	}
+	unsure := d.meta.now.Load().learn(ctx)
 	o, nodes, err = d.publishedUnder(tenant, id, name)
 	return o, nodes, frontdoor.LessSure(err, unsure)
 }
@@ -463,12 +453,16 @@ func (d *Daemon) Changed() <-chan struct{} { return d.meta.raft.Changed() }
 const publishedStep = 1024
 
 // EachPublished implements frontdoor.Cluster: by name.
-func (d *Daemon) EachPublished(tenant, prefix, after string, f func(any, string) bool) error {
+func (d *Daemon) EachPublished(tenant, prefix, after string, unsure error, f func(any, string) bool) error {
 	for {
 		var list []PublishedStatus
 		d.meta.raft.View(func(s *fsm.State) {
 			for _, o := range s.ObjectsAfter(tenant, after, prefix, true, publishedStep) {
-				list = append(list, d.publishedStatus(s, o))
+				x := d.publishedStatus(s, o)
+				if unsure != nil {
+					x.Unsure = unsure.Error()
+				}
+				list = append(list, x)
 			}
 		})
 		for _, o := range list {

@@ -570,16 +570,15 @@ func (d *Daemon) transfersTLS() *tls.Config {
 	}}
 }
 
-// serveTransfers implements frontdoor.Transfers: only members are answered.
+// serveTransfers implements frontdoor.Transfers: only members are answered, as far as the cluster knows.
 func (d *Daemon) serveTransfers(ctx context.Context, conn net.Conn, peer pki.Peer) error {
 	id, err := parseUUID(peer.Node)
 	if err != nil {
 		return err
 	}
-	member := false
-	d.meta.raft.View(func(s *fsm.State) { _, member = s.Node(id) })
-	if !member {
-		return fmt.Errorf("%w: node %s (%.60q) is no member of this cluster", object.ErrPermission, id, peer.Name)
+	is, unsure := d.meta.now.Load().knows(ctx, func(s *fsm.State) bool { _, is := s.Node(id); return is })
+	if !is {
+		return noMember(peer, unsure)
 	}
 	if err := transfer.Serve(ctx, conn, id, (*nodeServer)(d)); err != nil && ctx.Err() == nil {
 		d.log.WithError(err).WithField("node", peer.Name).Info("another node's connection ended")

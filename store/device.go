@@ -510,6 +510,21 @@ func (c *Conn) Copy(to object.ID, toOffset uint64, from object.ID, fromName stri
 	return c.copyBytes(to, toOffset, from, fromName, fromOffset, bytes, false)
 }
 
+// MayCopyTo says what is wrong with the place that a Copy goes to, as far as that is known without its source. Errors:
+// ErrNotFound, ErrPermission, ErrSealed, ErrInvalid.
+func (c *Conn) MayCopyTo(to object.ID, offset, bytes uint64) error {
+	c.s.mu.Lock()
+	defer c.s.unlock()
+	if c.closed || c.s.closed {
+		return errConnClosed
+	}
+	target, err := c.ownOpen(to)
+	if err != nil {
+		return err
+	}
+	return target.within(offset, bytes)
+}
+
 // CopyAway is Copy, also from an object that is in host memory in place of its GPU's, which is gone: see GetAway.
 func (c *Conn) CopyAway(to object.ID, toOffset uint64, from object.ID, fromName string,
 	fromOffset, bytes uint64) error {
@@ -606,11 +621,18 @@ func (c *Conn) copied(to, from object.ID, fromName string, away bool) (target, s
 	return target, source, err
 }
 
+// within is ErrInvalid for bytes beyond the object's end.
+func (e *entry) within(offset, bytes uint64) error {
+	if offset > e.size || bytes > e.size-offset {
+		return fmt.Errorf("%w: bytes [%d, +%d) of object %s of %d", object.ErrInvalid, offset, bytes, e.id, e.size)
+	}
+	return nil
+}
+
 // place gives where bytes of an object lie; the caller owns the descriptor. mu is held.
 func (e *entry) place(offset, bytes uint64) (p Place, err error) {
-	if offset > e.size || bytes > e.size-offset {
-		return Place{FD: -1}, fmt.Errorf("%w: bytes [%d, +%d) of object %s of %d", object.ErrInvalid, offset, bytes,
-			e.id, e.size)
+	if err := e.within(offset, bytes); err != nil {
+		return Place{FD: -1}, err
 	}
 	switch {
 	case e.gpu != nil && e.gpu.fd >= 0:

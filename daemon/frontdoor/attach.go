@@ -152,23 +152,15 @@ func (c *connection) attachCopy(m wire.AttachRequest, h store.DeviceHandle) (rep
 
 // lend finds the object, among the published ones too, and waits for one that is on disk.
 func (c *connection) lend(id object.ID, name string) (store.Handle, error) {
-	for {
-		h, err := c.store.Lend(id, name)
-		switch {
-		case errors.Is(err, object.ErrNotFound) && id.IsZero() && name != "":
-			published, none := c.resolveNow(name, err)
-			if none != nil {
-				return h, none
+	return broughtNamed(c, id, name, func(id object.ID, name string) (store.Handle, error) {
+		for {
+			h, err := c.store.Lend(id, name)
+			if !errors.Is(err, store.ErrAway) {
+				return h, err
 			}
-			id, name = published, ""
-		case errors.Is(err, store.ErrAway):
 			if err := c.store.BringBack(c.ctx, id, name); err != nil {
 				return h, err
 			}
-		case err == nil:
-			return h, nil
-		default:
-			return brought(c, id, func() (store.Handle, error) { return c.store.Lend(id, name) })
 		}
-	}
+	})
 }

@@ -116,8 +116,8 @@ type Cluster interface {
 	Publish(p Peer, id object.ID, name string, replace bool) (epoch uint64, err error)
 	Unpublish(tenant string, id object.ID, name string) error
 	// EachPublished calls f with a tenant's published objects behind a place in their order, and with the place behind
-	// each, until f answers false.
-	EachPublished(tenant, prefix, after string, f func(item any, at string) bool) error
+	// each, until f answers false. unsure, where it is not nil, is why they may not be all: each item says it.
+	EachPublished(tenant, prefix, after string, unsure error, f func(item any, at string) bool) error
 	// Resolve finds an object by its published name, whichever nodes have it, as far as this node knows. It answers at
 	// once.
 	Resolve(tenant, name string) (object.ID, error)
@@ -155,7 +155,7 @@ type Cluster interface {
 	Renew(p Peer, request []byte) ([]byte, error)
 }
 
-// CatchUp is a question to the cluster that is under way.
+// CatchUp is a question to the cluster that is under way. It ends soon, also without an answer: within 2 s.
 type CatchUp struct {
 	Done chan struct{} // closed when it is over
 	Err  error         // set before: why this node may know less than its cluster, such as ErrUnanswered

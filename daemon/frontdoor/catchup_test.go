@@ -1,11 +1,13 @@
 package frontdoor
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"tendril/ipc/wire"
 	"tendril/store/object"
@@ -24,9 +26,9 @@ func (c *laggingCluster) CatchUp() *CatchUp {
 	return c.q
 }
 
-func openLagging(t *testing.T, patience time.Duration) (*door, *laggingCluster) {
+func openLagging(t *testing.T) (*door, *laggingCluster) {
 	cluster := &laggingCluster{publishingCluster: newPublishingCluster(), q: &CatchUp{Done: make(chan struct{})}}
-	return open(t, func(o *Options) { o.Cluster, o.CatchUpTime = cluster, patience }), cluster
+	return open(t, func(o *Options) { o.Cluster = cluster }), cluster
 }
 
 // namers are the requests that look up a published name.
@@ -50,7 +52,7 @@ func TestAMissWaitsForTheClustersWord(t *testing.T) {
 	all[wire.PublishedPage], all[wire.Published] = &wire.PageRequest{}, &wire.ListRequest{}
 	for kind, m := range all {
 		t.Run(kind.String(), func(t *testing.T) {
-			d, cluster := openLagging(t, time.Hour)
+			d, cluster := openLagging(t)
 			conn := connectTo(t, d.store)
 			id, here := sealed(t, conn, object.Named, "own"), sealed(t, conn, object.Named, "here")
 			p := d.dial(t).hello()
@@ -88,10 +90,9 @@ func TestAMissIsOne(t *testing.T) {
 			q.Err = ErrUnanswered
 			close(q.Done)
 		},
-		"in time": func(*CatchUp) {},
 	} {
 		t.Run(what, func(t *testing.T) {
-			d, cluster := openLagging(t, 10*time.Millisecond)
+			d, cluster := openLagging(t)
 			answer(cluster.q)
 			p := d.dial(t).hello()
 			if _, err := p.ask(wire.OpenSession, &wire.OpenSessionRequest{}); err != nil {
@@ -127,7 +128,7 @@ func TestAMissIsOne(t *testing.T) {
 // TestWaitingForANameWaitsForNoAnswer: a Get that waits for a name has the cluster asked, and gets what is put here
 // meanwhile.
 func TestWaitingForANameWaitsForNoAnswer(t *testing.T) {
-	d, cluster := openLagging(t, time.Hour)
+	d, cluster := openLagging(t)
 	p := awaited(t, d, "n")
 	p.mustGet(sealed(t, connectTo(t, d.store), object.Named, "n"))
 	if n := cluster.asked.Load(); n != 1 {
@@ -146,7 +147,7 @@ func TestAMissIsCharged(t *testing.T) {
 	}
 	for kind, m := range asks {
 		t.Run(kind.String(), func(t *testing.T) {
-			d, cluster := openLagging(t, time.Hour)
+			d, cluster := openLagging(t)
 			p := d.dial(t).hello()
 			const all = 2*maxWaits + 5
 			for i := range uint64(all) {
@@ -167,6 +168,73 @@ func TestAMissIsCharged(t *testing.T) {
 
 // TestAMissEndsWithItsConnection: and with the front door.
 func TestAMissEndsWithItsConnection(t *testing.T) {
-	d, _ := openLagging(t, time.Hour)
+	d, _ := openLagging(t)
 	waitsEnd(t, d, "frontdoor.(*connection).awaitCluster", wire.Stat, &wire.NameMessage{Name: "n"})
+}
+
+// listed is a laggingCluster that lists names.
+type listed struct {
+	*laggingCluster
+	names []string
+}
+
+func (c *listed) EachPublished(_, _, after string, unsure error, f func(any, string) bool) error {
+	for _, name := range c.names {
+		if name > after && !f(map[string]string{"name": name, "unsure": fmt.Sprint(unsure)}, name) {
+			break
+		}
+	}
+	return nil
+}
+
+// TestAListSaysThatTheClusterIsSilent: what this node knows is listed, page by page, and then it is said that there may
+// be more. A list that the cluster has answered ends without a word, also if it is silent from then on.
+func TestAListSaysThatTheClusterIsSilent(t *testing.T) {
+	const long = object.MaxNameBytes
+	for what, names := range map[string][]string{"none": nil, "some": {"a", "b", "c"},
+		"odd": {"?", strings.Repeat("?", long)}} {
+		for _, silent := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/silent=%v", what, silent), func(t *testing.T) {
+				cluster := &listed{&laggingCluster{publishingCluster: newPublishingCluster(),
+					q: &CatchUp{Done: make(chan struct{})}}, names}
+				if silent {
+					cluster.q.Err = ErrUnanswered
+				}
+				close(cluster.q.Done)
+				d := open(t, func(o *Options) { o.Cluster = cluster })
+				p := d.dial(t).hello()
+				var got []string
+				for cursor, first := "", true; first || cursor != ""; first = false {
+					f, err := p.ask(wire.PublishedPage, &wire.PageRequest{Limit: 1, Cursor: cursor})
+					if err != nil {
+						if !silent || !errors.Is(err, object.ErrTimeout) ||
+							!strings.Contains(err.Error(), ErrUnanswered.Error()) {
+							t.Error(err)
+						}
+						silent = false // it was said
+						break
+					}
+					var m wire.PageReply
+					var items []struct{ Name, Unsure string }
+					if err := errors.Join(m.Decode(f.Payload), json.Unmarshal(m.Items, &items)); err != nil {
+						t.Fatal(err)
+					}
+					cluster.q = &CatchUp{Done: cluster.q.Done, Err: ErrUnanswered}
+					for _, x := range items {
+						got = append(got, x.Name)
+						if (x.Unsure == ErrUnanswered.Error()) != silent {
+							t.Errorf("%q: %s", x.Name, x.Unsure)
+						}
+					}
+					cursor = strings.Clone(m.Next) // the payload is the frame's
+				}
+				if silent {
+					t.Error("it is not said that the cluster is silent")
+				}
+				if !slices.Equal(got, names) {
+					t.Errorf("listed %q, want %q", got, names)
+				}
+			})
+		}
+	}
 }

@@ -145,7 +145,11 @@ func isGone(err error) bool {
 }
 
 // copyBrought is copyBack, also of an object that other nodes have published: it comes into host memory here first.
+// Nothing comes for a copy that has no place to go to.
 func (c *connection) copyBrought(m wire.CopyRequest) error {
+	if err := c.store.MayCopyTo(m.To, m.ToOffset, m.Bytes); err != nil {
+		return err
+	}
 	_, err := broughtNamed(c, m.From, m.FromName, func(id object.ID, name string) (none, error) {
 		m.From, m.FromName = id, name
 		return none{}, c.copyBack(m)

@@ -96,20 +96,31 @@ func (r *pendingRequest) moved(id object.ID, err error) (next object.ID) {
 	return next
 }
 
-// broughtNamed is brought for who may name the object instead: by a name of this node, or a published one.
+// broughtNamed is brought for who may name the object instead: by a name of this node, or a published one. Where what
+// was published under that is gone when it is to be brought, the name is looked up again.
 func broughtNamed[T any](c *connection, id object.ID, name string, do func(object.ID, string) (T, error)) (T, error) {
-	if id.IsZero() && name != "" {
-		v, err := do(id, name)
-		if !errors.Is(err, object.ErrNotFound) {
+	if !id.IsZero() || name == "" {
+		return brought(c, id, func() (T, error) { return do(id, name) })
+	}
+	v, err := do(id, name)
+	if !errors.Is(err, object.ErrNotFound) {
+		return v, err
+	}
+	id, none, unsure := c.lookUp(name, err)
+	if none != nil {
+		return v, LessSure(c.unsure(err), unsure)
+	}
+	for moves := 0; ; moves++ {
+		v, err := brought(c, id, func() (T, error) { return do(id, "") })
+		if !errors.Is(err, object.ErrNotFound) || moves == maxMoves {
 			return v, err
 		}
-		published, none, unsure := c.lookUp(name, err)
-		if none != nil {
-			return v, LessSure(c.unsure(err), unsure)
+		next, none := c.resolve(name, err)
+		if none != nil || next == id {
+			return v, err
 		}
-		id, name = published, ""
+		id = next
 	}
-	return brought(c, id, func() (T, error) { return do(id, name) })
 }
 
 // brought does something with an object, and once more where it had to be brought.

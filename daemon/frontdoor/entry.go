@@ -18,8 +18,8 @@ import (
 // entryTimes is for how many EntryTimes after the start requests wait at all: a node that is cut off answers at once.
 const entryTimes = 5
 
-// notEntered is what is missing until the node has entered.
-const notEntered = "this node was started and has not reached its cluster yet, so it does not know what is published: " +
+// NotEntered is what is missing until the node has entered.
+const NotEntered = "this node was started and has not reached its cluster yet, so it does not know what is published: " +
 	"try again; tendril cluster status shows which nodes answer"
 
 // hasEntered reports whether the node knows what its cluster knows. One without a cluster does.
@@ -59,7 +59,7 @@ func (c *connection) mustEnter() error {
 	if c.srv.hasEntered() {
 		return nil
 	}
-	return fmt.Errorf("%w: %s", object.ErrTimeout, notEntered)
+	return fmt.Errorf("%w: %s", object.ErrTimeout, NotEntered)
 }
 
 // unsure adds to an object that was not found that it may be published all the same.
@@ -67,7 +67,7 @@ func (c *connection) unsure(err error) error {
 	if !errors.Is(err, object.ErrNotFound) || c.srv.hasEntered() {
 		return err
 	}
-	return fmt.Errorf("%w (%s)", err, notEntered)
+	return fmt.Errorf("%w (%s)", err, NotEntered)
 }
 
 // onceEntered runs a request in a goroutine of its own, after the entry. do runs under mu. mu is held.
@@ -125,15 +125,11 @@ func (s *Server) missed(err error) *CatchUp {
 	return s.opts.Cluster.CatchUp()
 }
 
-// awaitCluster waits for the cluster's word, and says why it is not there. mu is not held.
+// awaitCluster waits for the cluster's word, and says why it is not there: each question ends soon. mu is not held.
 func (c *connection) awaitCluster(q *CatchUp) error {
-	patience := time.NewTimer(c.srv.opts.CatchUpTime)
-	defer patience.Stop()
 	select {
 	case <-q.Done:
 		return q.Err
-	case <-patience.C:
-		return ErrUnanswered
 	case <-c.ctx.Done():
 	case <-c.srv.ended:
 	}

@@ -102,9 +102,6 @@ type Options struct {
 	// EntryTime is how long a request that needs to know what is published waits for the node to enter its cluster,
 	// just after the start. Default 2 s.
 	EntryTime time.Duration
-	// CatchUpTime is how long a request that found nothing waits for the node to know what its cluster knows. Default
-	// 1 s.
-	CatchUpTime time.Duration
 	// ChargeTime is how long a request waits for memory that its tenant's other requests hold. Default 10 s.
 	ChargeTime time.Duration
 	// Lingers is how many connections may wait for their next request on a thread of their own, for some ms. Default
@@ -127,9 +124,6 @@ func (o Options) withDefaults() Options {
 	}
 	if o.EntryTime == 0 {
 		o.EntryTime = 2 * time.Second
-	}
-	if o.CatchUpTime == 0 {
-		o.CatchUpTime = time.Second
 	}
 	if o.ChargeTime == 0 {
 		o.ChargeTime = 10 * time.Second

@@ -225,7 +225,7 @@ func (c *connection) resolve(name string, not error) (object.ID, error) {
 	}
 	id, err := c.srv.opts.Cluster.Resolve(c.peer.Tenant, name)
 	if errors.Is(err, object.ErrNotFound) && !c.srv.hasEntered() {
-		err = fmt.Errorf("%w: no object on this node is named %q: %s", object.ErrNotFound, name, notEntered)
+		err = fmt.Errorf("%w: no object on this node is named %q: %s", object.ErrNotFound, name, NotEntered)
 	}
 	return id, err
 }

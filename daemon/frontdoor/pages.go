@@ -3,6 +3,7 @@ package frontdoor
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"tendril/ipc"
 	"tendril/ipc/wire"
@@ -262,29 +263,56 @@ func (c *connection) topPage(m *wire.PageRequest) (listing, error) {
 	return c.largest(int(min(m.Limit, pageTop)) + 1), nil
 }
 
-// published lists what is published, as the cluster knows it when the first page is asked for; where it does not
-// answer, as this node knows it. mu is not held.
-func (c *connection) published(prefix string, first bool) (listing, error) {
-	cluster, err := c.cluster()
+// askPublished has a listing of what is published begin with what the cluster knows. Where it does not answer the list
+// is what this node knows: unsure says why. mu is not held.
+func (c *connection) askPublished(first bool) (cluster Cluster, unsure, err error) {
+	cluster, err = c.cluster()
 	if err == nil {
 		err = c.mustEnter()
 	}
 	if err == nil && first {
 		if q := cluster.CatchUp(); q != nil {
-			_ = c.awaitCluster(q)
+			unsure = c.awaitCluster(q)
 		}
 	}
+	return cluster, unsure, err
+}
+
+// listPublished is for clients of earlier releases, which take no word for a part of it.
+func (c *connection) listPublished(m wire.ListRequest) (listing, error) {
+	cluster, unsure, err := c.askPublished(true)
 	return func(after string, f func(any, string) bool) (string, error) {
-		return "", cluster.EachPublished(c.peer.Tenant, prefix, after, f)
+		return "", cluster.EachPublished(c.peer.Tenant, m.Prefix, after, unsure, f)
 	}, err
 }
 
-func (c *connection) listPublished(m wire.ListRequest) (listing, error) {
-	return c.published(m.Prefix, true)
-}
+// unsureCursor begins the cursors of a listing whose first page had no answer from the cluster. No name is as long.
+var unsureCursor = strings.Repeat("?", object.MaxNameBytes+1)
 
+// publishedPage ends a listing that its cluster did not answer by saying so, in place of an empty page.
 func (c *connection) publishedPage(m *wire.PageRequest) (listing, error) {
-	return c.published(m.Prefix, len(m.Cursor) == 0)
+	cluster, unsure, err := c.askPublished(m.Cursor == "")
+	if strings.HasPrefix(m.Cursor, unsureCursor) {
+		unsure = ErrUnanswered
+	}
+	mark := ""
+	if unsure != nil {
+		mark = unsureCursor
+	}
+	return func(after string, f func(any, string) bool) (last string, err error) {
+		err = cluster.EachPublished(c.peer.Tenant, m.Prefix, strings.TrimPrefix(after, mark), unsure,
+			func(item any, at string) bool {
+				last = mark + at
+				return f(item, last)
+			})
+		switch {
+		case err != nil || unsure == nil:
+			return "", err
+		case last == "":
+			err = fmt.Errorf("%w: the list may lack objects: %v", object.ErrTimeout, unsure)
+		}
+		return last, err
+	}, err
 }
 
 func (c *connection) tokens(none) (listing, error) {

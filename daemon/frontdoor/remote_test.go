@@ -39,7 +39,7 @@ type fakeCluster struct {
 
 func (c *fakeCluster) Publish(Peer, object.ID, string, bool) (uint64, error) { return 5, nil }
 func (c *fakeCluster) Unpublish(string, object.ID, string) error             { return nil }
-func (c *fakeCluster) EachPublished(tenant, prefix, after string, f func(any, string) bool) error {
+func (c *fakeCluster) EachPublished(tenant, prefix, after string, _ error, f func(any, string) bool) error {
 	return nil
 }
 func (c *fakeCluster) EachToken(after string, f func(any, string) bool) error { return nil }

@@ -165,6 +165,7 @@ type list[T any] struct {
 	Total int    `json:"total,omitempty"`
 
 	Silent []string `json:"silent,omitempty"` // nodes that did not answer: what they know is missing
+	Unsure string   `json:"unsure,omitempty"` // why the node may know less than its cluster
 }
 
 func items[T any](ts []T, err error) (any, error) {

@@ -41,6 +41,8 @@ func operation(r route) dict {
 				"description": "How many there are on all pages: of objects, where neither prefix nor state chooses them."},
 			"silent": dict{"type": "array", "items": dict{"type": "string"},
 				"description": "Nodes that did not answer."},
+			"unsure": dict{"type": "string",
+				"description": "Of names: why this node may know less than its cluster, which does not answer it."},
 		}}
 	case r.of != nil:
 		schema = schemaOf(reflect.TypeOf(r.of))

@@ -61,6 +61,7 @@ type Part[T any] struct {
 	Next   string
 	Total  int      // of objects, on all pages, where nothing but the tenant chooses them; else 0: nobody counts
 	Silent []string // nodes that were asked and did not answer, by name
+	Unsure string   // of names: why the node may know less than its cluster; "": it hears from who leads that
 }
 
 // PageBytes bounds a Part in bytes of JSON, but that it has one thing in any case.

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +12,7 @@ import (
 	"tendril/daemon"
 	"tendril/daemon/audit"
 	"tendril/daemon/inspect"
+	"tendril/store/object"
 )
 
 // said collects what a command prints on both streams, with each run of spaces as one.
@@ -117,4 +120,38 @@ func TestDevicesAreSaid(t *testing.T) {
 	}
 	list[0].Node, list[1].Node = "a", "gpu3"
 	wantSaid(t, said(t, print), "NODE", "a 0 cpu", "gpu3 1 gpu")
+}
+
+// TestASilentClusterIsSaid: what a node lists whose cluster does not answer is a table, and JSON, as any other list.
+// That there may be more is said beside it, and by the exit code.
+func TestASilentClusterIsSaid(t *testing.T) {
+	silence := fmt.Errorf("%w: the list may lack objects: the cluster did not answer", object.ErrTimeout)
+	for n := range 3 {
+		list := func(yield func(daemon.PublishedStatus, error) bool) {
+			for i := range n {
+				if !yield(daemon.PublishedStatus{Name: fmt.Sprint("object ", i), Unsure: "no answer"}, nil) {
+					return
+				}
+			}
+			yield(daemon.PublishedStatus{}, silence)
+		}
+		for _, asJSON := range []bool{false, true} {
+			var out, errs bytes.Buffer
+			c := &cli{term: terminal{out: &out, err: &errs}, json: asJSON}
+			code := report(&errs, c.printPublished(list, ""))
+			if code != exitTimeout || !strings.Contains(errs.String(), "the cluster did not answer") ||
+				strings.Contains(errs.String(), "no published objects") {
+				t.Errorf("%d objects, JSON %v: exit code %d, %q", n, asJSON, code, errs.String())
+			}
+			var items []daemon.PublishedStatus
+			if asJSON {
+				if err := json.Unmarshal(out.Bytes(), &items); err != nil || len(items) != n ||
+					n > 0 && items[0].Unsure != "no answer" {
+					t.Errorf("%q, %v", out.String(), err)
+				}
+			} else if strings.Count(out.String(), "object ") != n {
+				t.Errorf("%d objects: %q", n, out.String())
+			}
+		}
+	}
 }

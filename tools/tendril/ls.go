@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"iter"
 	"strconv"
 	"strings"
 	"time"
@@ -67,12 +69,36 @@ func (c *cli) lsVerb() *cobra.Command {
 }
 
 func (c *cli) listPublished(ctx context.Context, conn *client.Conn, prefix string) error {
-	list := decoded[daemon.PublishedStatus](conn.EachPublished(ctx, prefix), "published objects")
+	return c.printPublished(decoded[daemon.PublishedStatus](conn.EachPublished(ctx, prefix), "published objects"), prefix)
+}
+
+func (c *cli) printPublished(list iter.Seq2[daemon.PublishedStatus, error], prefix string) error {
 	none := noneOf(client.Query{Prefix: prefix}, "You have no published objects. Publish one: tendril put FILE --publish")
-	return printListing(c, list, none, "ID | SIZE | AGE? | REPLICAS? | NODES? | NAME", func(o daemon.PublishedStatus) []string {
+	var late error
+	if c.json {
+		list = untilTimeout(list, &late)
+	}
+	err := printListing(c, list, none, "ID | SIZE | AGE? | REPLICAS? | NODES? | NAME", func(o daemon.PublishedStatus) []string {
 		return []string{o.ID.String(), size(o.SizeBytes), since(o.Created), fmt.Sprintf("%d/%d", o.Have, o.Wanted),
 			strings.Join(o.Nodes, ","), plain(o.Name)}
 	})
+	return firstError(err, late)
+}
+
+// untilTimeout ends a listing of what a node knows where its cluster does not answer, which is said in late: what was
+// listed is whole JSON all the same.
+func untilTimeout[T any](seq iter.Seq2[T, error], late *error) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for item, err := range seq {
+			if errors.Is(err, object.ErrTimeout) {
+				*late = err
+				return
+			}
+			if !yield(item, err) {
+				return
+			}
+		}
+	}
 }
 
 // noneOf says that there is nothing like q; all is what to say where q does not narrow it down.
