@@ -17,10 +17,16 @@ type nothingElse interface{ Elsewhere }
 type away struct {
 	nothingElse // nil: nothing else is asked
 	there       object.ID
-	gone        func() // called when it is to be brought
 
 	mu      sync.Mutex
+	gone    func() // called when it is to be brought
 	brought []object.ID
+}
+
+func (a *away) then(gone func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.gone = gone
 }
 
 func (a *away) Elsewhere(_ string, id object.ID) bool { return id == a.there }
@@ -52,7 +58,7 @@ func TestAChangedNameIsFollowed(t *testing.T) {
 			d := open(t, func(o *Options) { o.Cluster, o.Elsewhere = cluster, there })
 			after := sealed(t, connectTo(t, d.store), object.Named, "another")
 			cluster.publish("n", there.there)
-			there.gone = func() { cluster.publish("n", after) }
+			there.then(func() { cluster.publish("n", after) })
 			p := d.dial(t).hello()
 			if _, err := p.ask(wire.OpenSession, &wire.OpenSessionRequest{}); err != nil {
 				t.Fatal(err)
