@@ -68,7 +68,10 @@ func (c *Conn) revive(ctx context.Context) error {
 		if given := ended(ctx); given != nil {
 			return fmt.Errorf("connecting again: %w", given)
 		}
-		if !time.Now().Before(giveUp) || c.isFinal() || errors.Is(dialErr, object.ErrPermission) ||
+		if c.isFinal() { // what later calls are told, too
+			return c.broken()
+		}
+		if !time.Now().Before(giveUp) || errors.Is(dialErr, object.ErrPermission) ||
 			errors.Is(dialErr, object.ErrVersion) {
 			c.revival.penalty = min(max(2*c.revival.penalty, firstPenalty), longestPenalty)
 			c.revival.notUntil = time.Now().Add(c.revival.penalty)
@@ -91,14 +94,7 @@ func (c *Conn) comeBack(ctx context.Context) error {
 	}
 	if k := c.keptSession(); k != nil {
 		err = next.takeSession(ctx, k)
-		// the session is over: nothing to come back to, which later calls learn too
-		if errors.Is(err, object.ErrPermission) {
-			c.mu.Lock()
-			if c.kept = nil; c.err != nil {
-				c.err = fmt.Errorf("%w, and its session is over: %w", c.err, err)
-			}
-			c.mu.Unlock()
-		}
+		c.endSession(err)
 	}
 	if err == nil {
 		err = c.follow(ctx, next)
@@ -107,6 +103,25 @@ func (c *Conn) comeBack(ctx context.Context) error {
 		next.Close()
 	}
 	return err
+}
+
+// endSession notes that there is no session to come back to, which later calls learn too, where err, from takeSession,
+// says so.
+func (c *Conn) endSession(err error) {
+	told := errors.Is(err, object.ErrAborted)
+	if !told && !errors.Is(err, object.ErrPermission) {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.kept = nil
+	switch {
+	case c.err == nil:
+	case told: // the last message of the daemon's, which the connection before may have lost
+		c.err = &EndedError{c.socket, err}
+	default:
+		c.err = fmt.Errorf("%w, and its session is over: %w", c.err, err)
+	}
 }
 
 // broken says why the connection is of no use; nil: it lives.

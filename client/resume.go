@@ -90,14 +90,27 @@ func (c *Conn) guard() {
 		if err != nil {
 			return
 		}
-		c.mu.Lock()
-		if c.link == l { // nobody else has found out and come back
-			c.failLocked(c.disconnected(why))
-		}
-		c.mu.Unlock()
+		c.failLink(l, why)
 		if c.isFinal() || c.revive(context.Background()) != nil {
 			return
 		}
+	}
+}
+
+// failLink ends the connection for why, unless somebody else has found out that l is of no use, and come back. What the
+// daemon said last counts as the reason: nobody may have read it.
+func (c *Conn) failLink(l link, why error) {
+	if why == errEnded { //nolint:errorlint // watch's own
+		c.turn <- struct{}{} // who has it meets the end, too
+		if c.link == l {
+			c.readWaiting(l)
+		}
+		<-c.turn
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.link == l {
+		c.failLocked(c.disconnected(why))
 	}
 }
 

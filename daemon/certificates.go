@@ -419,6 +419,9 @@ func (m *membership) believe(d *Daemon, a *pki.Authority) error {
 	return nil
 }
 
+// errRotated is why the sessions of certificates end that an authority of before has signed.
+var errRotated = errors.New("the authority that signed its certificate is believed no more")
+
 // endBefore has the node believe nobody but its authority, and ends the connections of the predecessor.
 func (d *Daemon) endBefore(m *membership) error {
 	a := m.authority.Load()
@@ -433,7 +436,7 @@ func (d *Daemon) endBefore(m *membership) error {
 	if err := m.believe(d, a.Alone()); err != nil {
 		return err
 	}
-	d.endIf(m, m.void)
+	d.endIf(m, errRotated, m.void)
 	d.log.WithField("authority", pki.FingerprintOf(a.Certificate())).Info(
 		"the rotation of the cluster's authority is finished: what the old one has signed is believed no more")
 	return nil

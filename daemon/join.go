@@ -263,7 +263,8 @@ func (d *Daemon) move(next *membership, leave func(now *membership) (republish, 
 	d.meta.coming.Store(nil)
 	now.raft.Wake()
 	if door := d.door.Load(); door != nil {
-		door.EndIf(func(p frontdoor.Peer) bool { return p.Remote != "" }) // of the other authority
+		door.EndIf(func(p frontdoor.Peer) bool { return p.Remote != "" }, // of the other authority
+			errors.New("the node has moved to another cluster"))
 	}
 	d.log.WithField("authority", result.Cluster).WithField("nodes", strings.Join(result.Nodes, ", ")).Info(
 		"this node is in another cluster now")

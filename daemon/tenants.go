@@ -267,9 +267,12 @@ func (d *Daemon) followTenants() {
 		d.store.SetTenantLimits(limits)
 	}
 	if door := d.door.Load(); door != nil && len(disabled) > 0 {
-		door.EndIf(d.refuses)
+		door.EndIf(d.refuses, errDisabled)
 	}
 }
+
+// errDisabled is why the sessions of a disabled tenant end.
+var errDisabled = errors.New("its tenant was disabled")
 
 // boundTenants is followTenants once the store is open.
 func (d *Daemon) boundTenants() {

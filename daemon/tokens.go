@@ -253,17 +253,17 @@ func (d *Daemon) RevokeToken(p frontdoor.Peer, m wire.RevokeTokenRequest) (err e
 // endRevoked ends the connections of certificates that were revoked.
 func (d *Daemon) endRevoked() {
 	m := d.meta.now.Load()
-	d.endIf(m, func(leaf *x509.Certificate) bool {
+	d.endIf(m, frontdoor.ErrRevoked, func(leaf *x509.Certificate) bool {
 		serial, err := pki.SerialOf(leaf)
 		return err != nil || m.revoked(serial)
 	})
 }
 
-// endIf ends the connections of some certificates: those of other machines' programs and nodes, and this node's to
-// others.
-func (d *Daemon) endIf(m *membership, which func(*x509.Certificate) bool) {
+// endIf ends the connections of some certificates, for why: those of other machines' programs and nodes, and this
+// node's to others.
+func (d *Daemon) endIf(m *membership, why error, which func(*x509.Certificate) bool) {
 	if door := d.door.Load(); door != nil && d.meta.now.Load() == m { // else nobody came in yet
-		door.EndIf(func(p frontdoor.Peer) bool { return p.Leaf != nil && which(p.Leaf) })
+		door.EndIf(func(p frontdoor.Peer) bool { return p.Leaf != nil && which(p.Leaf) }, why)
 	}
 	m.raftConns.endIf(which)
 	m.links.endIf(which)

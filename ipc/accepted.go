@@ -414,6 +414,9 @@ func (a *Accepted) Writable() bool {
 // EndReceive makes Receive fail, also one under way; what is sent still goes. It may be called at any time, by anyone.
 func (a *Accepted) EndReceive() { a.shutdown(unix.SHUT_RD) }
 
+// Part does nothing: what was sent over a unix socket can be read, whatever becomes of the sender's end.
+func (a *Accepted) Part() {}
+
 // Shutdown makes every call fail, also one under way. It may be called at any time, by anyone.
 func (a *Accepted) Shutdown() { a.shutdown(unix.SHUT_RDWR) }
 

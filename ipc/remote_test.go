@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"io"
 	"math/big"
 	"net"
 	"os"
@@ -229,4 +230,62 @@ func TestPrefaceBytes(t *testing.T) {
 	if _, err := ParsePreface((*[PrefaceBytes]byte)(newer)); !errors.Is(err, object.ErrVersion) {
 		t.Errorf("versions 2 to 3: %v", err)
 	}
+}
+
+// TestReceiveTakesWhatIsHere: who waits for nothing gets the frames that have come, as over a unix socket.
+func TestReceiveTakesWhatIsHere(t *testing.T) {
+	r, s := securePair(t)
+	if err := s.Send(AppendFrame(nil, wire.Hurry|wire.ReplyBit, 0, 3, nil), nil); err != nil {
+		t.Fatal(err)
+	}
+	watch, err := r.Watch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Close()
+	await.Until(t, "frame that waits to be read", func() bool { _, unread := watch.Heard(); return unread })
+	all := errors.New("all is read")
+	giveUp := func() error { return all }
+	for f, err := r.Receive(giveUp); ; f, err = r.Receive(giveUp) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.Type == wire.Hurry|wire.ReplyBit && f.Request == 3 {
+			break
+		}
+	}
+	if _, err := r.Receive(giveUp); !errors.Is(err, all) {
+		t.Errorf("behind it: %v", err)
+	}
+}
+
+// TestPart: what was sent last is read, and the end behind it, though the peer sent what nobody reads any more.
+func TestPart(t *testing.T) {
+	r, s := securePair(t)
+	for range 3 {
+		if err := r.Send(AppendFrame(nil, wire.Hurry, 0, 0, nil)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Send(AppendFrame(nil, wire.Error, 0, 0, &wire.ErrorReply{Code: 81, Text: "ended"}), nil); err != nil {
+		t.Fatal(err)
+	}
+	s.Part()
+	s.Shutdown()
+	if _, err := s.Receive(); err == nil {
+		t.Error("the parted end receives")
+	}
+	if s.Send([]byte{1}, nil) == nil {
+		t.Error("the parted end sends")
+	}
+	closed := make(chan struct{})
+	go func() { s.Close(); close(closed) }()
+	if f, err := r.Receive(nil); err != nil || f.Type != wire.Error {
+		t.Errorf("%v, %v", f.Type, err)
+	}
+	if _, err := r.Receive(nil); !errors.Is(err, io.EOF) {
+		t.Errorf("the end is %v", err)
+	}
+	r.Shutdown()
+	<-closed
 }

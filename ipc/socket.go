@@ -50,16 +50,19 @@ func (errPaused) Timeout() bool { return true }
 // Temporary reports true: crypto/tls looks at it.
 func (errPaused) Temporary() bool { return true }
 
-// Read waits for bytes.
+// Read waits for bytes. Those that are here it takes whatever giveUp says.
 func (s *Socket) Read(b []byte) (int, error) {
+	bounded, flags := !s.until.IsZero() || s.giveUp != nil, 0
+	if bounded {
+		flags = unix.MSG_DONTWAIT
+	}
 	for {
-		if !s.until.IsZero() || s.giveUp != nil {
+		n, err := recvPlain(s.fd, b, flags)
+		switch {
+		case bounded && errors.Is(err, unix.EAGAIN):
 			if err := s.poll(unix.POLLIN); err != nil {
 				return 0, err
 			}
-		}
-		n, err := recvPlain(s.fd, b, 0)
-		switch {
 		case err == nil && n == 0 && len(b) > 0:
 			return 0, io.EOF
 		case err == nil:

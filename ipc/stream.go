@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"tendril/store/object"
@@ -18,6 +19,8 @@ type Stream struct {
 	conn net.Conn // TLS
 	raw  net.Conn // below it
 	in   inbox
+
+	parted atomic.Bool // the peer is let read what was sent
 }
 
 // NewStream takes a connection over: conn for the frames, and raw, the socket below it, to end it at once. The caller
@@ -65,11 +68,42 @@ func (s *Stream) Send(b []byte, fds []int) error {
 // EndReceive makes Receive fail, also one under way; what is sent still goes. It may be called at any time, by anyone.
 func (s *Stream) EndReceive() { _ = s.raw.SetReadDeadline(time.Unix(1, 0)) }
 
+// Bounds of what a peer may still send that is let read.
+const (
+	partTime  = time.Second
+	partBytes = 1 << 20
+)
+
+// Part makes every call fail, as Shutdown does, and has Close let the peer read what was sent last: a socket that is
+// closed with something unread, or to which something comes afterwards, resets the connection. It waits a second at
+// most for a Send under way, and so does Close for the peer. It may be called at any time, by anyone.
+func (s *Stream) Part() {
+	s.parted.Store(true)
+	_ = s.raw.SetWriteDeadline(time.Now().Add(partTime))
+	for _, end := range []net.Conn{s.conn, s.raw} { // nothing to be done about an error: the connection is gone then
+		if half, ok := end.(interface{ CloseWrite() error }); ok {
+			_ = half.CloseWrite()
+		}
+	}
+	s.EndReceive()
+}
+
 // Shutdown makes every call fail, also one under way. It may be called at any time, by anyone.
-func (s *Stream) Shutdown() { s.raw.Close() }
+func (s *Stream) Shutdown() {
+	if s.parted.Load() {
+		s.EndReceive()
+		return
+	}
+	s.raw.Close()
+}
 
 // Close gives the socket back, and says so to the peer where that can be said at once.
 func (s *Stream) Close() {
+	if s.parted.Load() && s.raw.SetReadDeadline(time.Now().Add(partTime)) == nil {
+		_, _ = io.Copy(io.Discard, io.LimitReader(s.raw, partBytes))
+		s.raw.Close()
+		return
+	}
 	_ = s.raw.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
 	s.conn.Close()
 	s.raw.Close()

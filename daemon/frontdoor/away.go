@@ -2,7 +2,6 @@ package frontdoor
 
 import (
 	"crypto/rand"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"io"
@@ -32,14 +31,6 @@ const (
 	// leastPulse is the time between two Working, whatever the client wants.
 	leastPulse = 100 * time.Millisecond
 )
-
-// keeping is what a connection knows of its session's resumption. Guarded by connection.stateMu.
-type keeping struct {
-	secret [32]byte
-	time   time.Duration // 0: the session ends with the connection
-	pulse  time.Duration // how often the client wants to hear that a request is worked on; 0: not
-	left   bool          // the client has taken leave
-}
 
 // awaySession waits for its client.
 type awaySession struct {
@@ -115,8 +106,11 @@ func (c *connection) depart(why error) {
 	c.stateMu.Lock()
 	k := c.keeping
 	stays := c.hasSession && !c.ended && k.time > 0 && !k.left && c.ctx.Err() == nil
+	if stays && object.CodeOf(why) == object.ErrProtocol.Code() {
+		stays, c.why = false, fmt.Errorf("session %d was ended: its connection broke a rule: %w", c.session, why)
+	}
 	c.stateMu.Unlock()
-	if !stays || object.CodeOf(why) == object.ErrProtocol.Code() {
+	if !stays {
 		return
 	}
 	c.cancel()
@@ -150,7 +144,8 @@ func (c *connection) handOver(a *awaySession, patience time.Duration) bool {
 	c.hasSession, c.ended, c.store = false, true, nil
 	s.away[a.session] = a
 	a.timer = time.AfterFunc(patience, func() {
-		if s.takeAway(a) {
+		if s.takeAway(a, fmt.Errorf("session %d waited %v for its client, which did not come back in time", a.session,
+			patience)) {
 			s.opts.Log.WithField("session", a.session).WithField("tenant",
 				a.peer.Tenant).Info("front door: a session's client did not come back")
 			s.endAway(a)
@@ -161,14 +156,15 @@ func (c *connection) handOver(a *awaySession, patience time.Duration) bool {
 	return true
 }
 
-// takeAway takes a session out of those that wait and reports whether it was there.
-func (s *Server) takeAway(a *awaySession) bool {
+// takeAway takes a session that is to end, for why, out of those that wait, and reports whether it was there.
+func (s *Server) takeAway(a *awaySession, why error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.away[a.session] != a {
 		return false
 	}
 	delete(s.away, a.session)
+	s.endings.note(a.session, a.peer, a.keeping, why)
 	return true
 }
 
@@ -184,13 +180,14 @@ func (s *Server) endAway(a *awaySession) {
 	s.opts.Backend.CloseSession(a.session)
 }
 
-// endAwayIf ends the sessions that wait for some peers.
-func (s *Server) endAwayIf(which func(Peer) bool) {
+// endAwayIf ends the sessions that wait for some peers, for why (nil: nobody will ask).
+func (s *Server) endAwayIf(which func(Peer) bool, why error) {
 	s.mu.Lock()
 	var ending []*awaySession
 	for id, a := range s.away {
 		if which(a.peer) {
 			delete(s.away, id)
+			s.endings.note(id, a.peer, a.keeping, ofSession(id, why))
 			ending = append(ending, a)
 		}
 	}
@@ -201,16 +198,14 @@ func (s *Server) endAwayIf(which func(Peer) bool) {
 	}
 }
 
-// errNotKept tells no stranger which sessions there are.
-var errNotKept = fmt.Errorf("%w: no session waits for this client: its time has run out, or the secret or the certificate is wrong", object.ErrPermission)
-
 // resumeSession makes a session that waits, or whose connection is dead without knowing, this connection's.
 func (c *connection) resumeSession(m wire.ResumeSessionRequest) error {
 	if c.inSession() || c.peer.Remote == "" {
 		return fmt.Errorf("%w: ResumeSession is for another machine's connection without a session", object.ErrInvalid)
 	}
+	kind := c.sessionOver()
 	for end := time.After(surrenderTime); ; {
-		before, holder, err := c.srv.claimAway(&m, c)
+		before, holder, err := c.srv.claimAway(&m, c, kind)
 		if err != nil {
 			return err
 		}
@@ -232,12 +227,6 @@ func (c *connection) resumeSession(m wire.ResumeSessionRequest) error {
 	return nil
 }
 
-// mayResume says whether a peer with this request is the session's.
-func (k *keeping) mayResume(of, who Peer, secret *[32]byte) bool {
-	return k.time > 0 && subtle.ConstantTimeCompare(k.secret[:], secret[:]) == 1 &&
-		of.Tenant == who.Tenant && of.Subject == who.Subject && of.Role == who.Role
-}
-
 func (c *connection) mayBeResumed(m *wire.ResumeSessionRequest, who Peer) bool {
 	c.stateMu.Lock()
 	defer c.stateMu.Unlock()
@@ -246,9 +235,9 @@ func (c *connection) mayBeResumed(m *wire.ResumeSessionRequest, who Peer) bool {
 
 // claimAway makes a session c's that waits for c's peer, and gives what c had in the store before. If a connection has
 // the session still, holder is that one, and nothing is done: it may be another that came back, and broke again.
-// Errors: errNotKept.
-func (s *Server) claimAway(m *wire.ResumeSessionRequest, c *connection) (before *store.Conn, holder *connection,
-	err error) {
+// Errors: errNotKept; why the session ended, as a case of kind.
+func (s *Server) claimAway(m *wire.ResumeSessionRequest, c *connection, kind *object.Sentinel) (before *store.Conn,
+	holder *connection, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if a := s.away[m.Session]; a != nil && a.keeping.mayResume(a.peer, c.peer, &m.Secret) {
@@ -265,7 +254,26 @@ func (s *Server) claimAway(m *wire.ResumeSessionRequest, c *connection) (before 
 			return nil, other, nil
 		}
 	}
-	return nil, nil, errNotKept
+	return nil, nil, s.endings.why(m, c.peerNow(), kind)
+}
+
+// sessionOver is the error that a peer of the connection's version is told that its session has ended with: for one of
+// before wire.VersionEndings the one that ends its tries to come back.
+func (c *connection) sessionOver() *object.Sentinel {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.version < wire.VersionEndings {
+		return object.ErrPermission
+	}
+	return object.ErrAborted
+}
+
+// ofSession says why a session was ended; nil: nobody is to be told.
+func ofSession(session uint64, why error) error {
+	if why == nil {
+		return nil
+	}
+	return fmt.Errorf("session %d was ended: %w", session, why)
 }
 
 // adopt gives a session and what its connection held to this one, and this one's own store connection back.

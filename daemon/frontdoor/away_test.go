@@ -221,7 +221,7 @@ func TestSessionsThatDoNotWait(t *testing.T) {
 		m := keep(t, link, time.Minute)
 		link.Shutdown()
 		until(t, "it waits", func() bool { return d.waiting() == 1 })
-		d.EndIf(func(p Peer) bool { return p.Subject == "client" })
+		d.EndIf(func(p Peer) bool { return p.Subject == "client" }, ErrRevoked)
 		if d.backend.isOpen(m.Session) || d.waiting() != 0 {
 			t.Error("it still waits")
 		}

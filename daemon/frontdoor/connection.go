@@ -33,6 +33,7 @@ type transport interface {
 	Whole() bool
 	Send(b []byte, fds []int) error
 	EndReceive()
+	Part()
 	Shutdown()
 	Close()
 }
@@ -75,6 +76,7 @@ type connection struct {
 	session    uint64
 	hasSession bool
 	ended      bool   // no session may be opened any more
+	why        error  // the session ends with the connection; nil: nobody is to be told
 	leaveLine  func() // gives up the place in a line that the last request for a session got; nil: it got none
 	keeping    keeping
 	attached   *attached // nil: none
@@ -242,8 +244,9 @@ func (c *connection) survive() {
 	}
 }
 
-// end makes the connection end soon, from any goroutine.
-func (c *connection) end() {
+// end makes the connection end soon, from any goroutine. why is for a client of its session that comes back; nil: there
+// is nothing to say.
+func (c *connection) end(why error) {
 	c.link.Shutdown() // first: no request is refused with the cause that its process has ended
 	c.cancel()
 	c.stateMu.Lock()
@@ -251,11 +254,11 @@ func (c *connection) end() {
 		c.store.Stop() // a Create that populates gives up
 	}
 	c.stateMu.Unlock()
-	c.closeSession() // an OpenWorker under way comes back
+	c.closeSession(why) // an OpenWorker under way comes back
 }
 
 func (c *connection) cleanUp(take func(tenant string) (over func())) {
-	c.end()
+	c.end(nil)
 	if c.process != nil {
 		c.process.Close()
 	}
@@ -287,7 +290,7 @@ func (c *connection) processEnded() {
 	c.srv.running.Add(1) // it is not 0: cleanUp has not closed process yet
 	go func() {
 		defer c.srv.running.Done()
-		c.end()
+		c.end(nil)
 	}()
 }
 

@@ -116,5 +116,5 @@ func TestConnectionsAreCutFirst(t *testing.T) {
 			t.Error("requests are refused while the client can still be told so")
 		}
 	}
-	c.end()
+	c.end(nil)
 }

@@ -2,6 +2,7 @@ package frontdoor
 
 import (
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"time"
 
@@ -36,6 +37,9 @@ func (c *connection) expires() {
 // errExpired is why the connection of an expired certificate ends.
 var errExpired = fmt.Errorf("%w: the certificate has expired: log in again", object.ErrPermission)
 
+// ErrRevoked is why the sessions of a revoked certificate end.
+var ErrRevoked = errors.New("its certificate was revoked")
+
 // stopExpiry ends what expires has begun. A look under way may begin it once more, for a connection that is gone.
 func (c *connection) stopExpiry() {
 	c.stateMu.Lock()
@@ -59,9 +63,10 @@ func (c *connection) renewed(der []byte) error {
 	}
 	c.stateMu.Lock()
 	c.certificate.serial, c.certificate.expires, c.certificate.leaf = serial, cert.NotAfter, cert
+	session := c.session
 	c.stateMu.Unlock()
 	if c.srv.void(cert) { // who revoked it a moment ago knew the old one alone
-		c.end()
+		c.end(ofSession(session, ErrRevoked))
 	}
 	return nil
 }

@@ -134,7 +134,7 @@ func TestRenewedConnectionsGoOn(t *testing.T) {
 	if of := *d.cluster.renewed.Load(); of != serial {
 		t.Errorf("the second time the certificate %v was renewed, want the present one, %v", of, serial)
 	}
-	d.EndIf(func(p Peer) bool { return p.Serial == next }) // as a revocation does
+	d.EndIf(func(p Peer) bool { return p.Serial == next }, ErrRevoked) // as a revocation does
 	if f, err := renewed.Receive(nil); err == nil {
 		t.Errorf("it goes on when its new certificate is revoked: %v", f.Type)
 	}

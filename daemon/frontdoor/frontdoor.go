@@ -152,6 +152,7 @@ type Server struct {
 	poller    *ipc.Poller    // immutable
 	processes *ipc.Processes // immutable
 	farewells *farewells     // immutable
+	endings   *endings       // immutable
 	entryBy   time.Time      // immutable: until then requests wait for the entry
 
 	running sync.WaitGroup // the connections and what accepts from other machines
@@ -193,7 +194,7 @@ func listen(opts Options, rows map[wire.Type]row) (*Server, error) {
 	}
 	s := &Server{
 		opts: opts, rows: byNumber(rows), listener: listener, lock: lock, ended: make(chan struct{}),
-		turns: newTurns(), pages: newTurns(),
+		turns: newTurns(), pages: newTurns(), endings: newEndings(),
 		lingers: ipc.NewLingers(opts.Lingers), entryBy: time.Now().Add(entryTimes * opts.EntryTime),
 		conns: make(map[*connection]struct{}), tenants: make(map[string]int), away: make(map[uint64]*awaySession),
 	}
@@ -282,9 +283,9 @@ func (s *Server) Close() {
 	close(s.ended)
 	s.listener.unlink()
 	for _, c := range conns {
-		c.end()
+		c.end(nil)
 	}
-	s.endAwayIf(func(Peer) bool { return true })
+	s.endAwayIf(func(Peer) bool { return true }, nil)
 	s.running.Wait()
 	s.poller.Close()
 	s.farewells.close()

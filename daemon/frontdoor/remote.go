@@ -319,8 +319,9 @@ const (
 	joinMax   = 2*idBytes + 32 + 4 + 2*(2+256) + requestMax
 )
 
-// EndIf ends the connections of some peers.
-func (s *Server) EndIf(which func(Peer) bool) {
+// EndIf ends the connections of some peers, and their sessions. why is for a client that comes back for one, as another
+// certificate may let it; nil: there is nothing to say.
+func (s *Server) EndIf(which func(Peer) bool, why error) {
 	s.mu.Lock()
 	var ending []*connection
 	for c := range s.conns {
@@ -330,9 +331,12 @@ func (s *Server) EndIf(which func(Peer) bool) {
 	}
 	s.mu.Unlock()
 	for _, c := range ending {
-		c.end()
+		c.stateMu.Lock()
+		session := c.session
+		c.stateMu.Unlock()
+		c.end(ofSession(session, why))
 	}
-	s.endAwayIf(which)
+	s.endAwayIf(which, why)
 	s.endAskersIf(which)
 }
 

@@ -342,7 +342,7 @@ func TestRevokedConnectionsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	serial, _ := pki.SerialOf(bad.Leaf)
-	d.EndIf(func(p Peer) bool { return p.Serial == serial })
+	d.EndIf(func(p Peer) bool { return p.Serial == serial }, ErrRevoked)
 	if _, err := link.Receive(nil); err == nil {
 		t.Error("the connection of a revoked certificate goes on")
 	}
@@ -357,7 +357,7 @@ func TestRevokedDuringTheHandshake(t *testing.T) {
 	d := openFar(t)
 	meet := func(serial pki.Serial) {
 		d.revoked.Store(serial, true)
-		d.EndIf(func(p Peer) bool { return p.Serial == serial })
+		d.EndIf(func(p Peer) bool { return p.Serial == serial }, ErrRevoked)
 	}
 	d.meet.Store(&meet)
 	if _, err := d.enter(t, certificateFrom(t, d.cluster.authority, pki.User)); !errors.Is(err, object.ErrPermission) ||
@@ -379,7 +379,7 @@ func TestRotatedDuringTheHandshake(t *testing.T) {
 	d := openFar(t, func(o *Options) { o.Void = func(*x509.Certificate) bool { return old.Load() } })
 	meet := func(pki.Serial) {
 		old.Store(true)
-		d.EndIf(func(p Peer) bool { return p.Leaf != nil })
+		d.EndIf(func(p Peer) bool { return p.Leaf != nil }, ErrRevoked)
 	}
 	d.meet.Store(&meet)
 	if _, err := d.enter(t, certificateFrom(t, d.cluster.authority, pki.User)); !errors.Is(err, object.ErrPermission) {

@@ -77,10 +77,17 @@ func (c *connection) keepSession(session uint64) bool {
 	return true
 }
 
-// closeSession ends the session, once, and reports whether this call did.
-func (c *connection) closeSession() bool {
+// closeSession ends the session, once, and reports whether this call did. why is for a client that comes back later;
+// nil: c.why is.
+func (c *connection) closeSession(why error) bool {
 	c.stateMu.Lock()
 	open, leave := c.hasSession, c.leaveLine
+	if why == nil {
+		why = c.why
+	}
+	if open { // in one step with its end: who comes back finds the one or the other
+		c.srv.endings.note(c.session, c.peerLocked(), c.keeping, why)
+	}
 	c.hasSession, c.ended, c.leaveLine = false, true, nil
 	c.stateMu.Unlock()
 	if leave != nil {
@@ -137,7 +144,7 @@ func (s *Server) endSession(asker *connection, session uint64, may func(Peer) (w
 		if holder != nil && holder.closeSessionFor(why, asker) {
 			return nil
 		}
-		if a != nil && s.takeAway(a) {
+		if a != nil && s.takeAway(a, why) {
 			s.stopTimer(a)
 			s.endAway(a)
 			return nil
@@ -149,27 +156,33 @@ func (s *Server) endSession(asker *connection, session uint64, may func(Peer) (w
 const farewellTime = time.Second
 
 // closeSessionFor is closeSession, and ends the connection, unless that is asker. The peer is told why before its
-// workers go, so that the program knows it when it misses them; one that does not read is not waited for.
+// workers go, so that the program knows it when it misses them; one that does not read is not waited for. Whom the
+// words do not reach is told when it comes back (endings).
 func (c *connection) closeSessionFor(why error, asker *connection) bool {
 	if c == asker {
-		return c.closeSession()
+		return c.closeSession(why)
 	}
-	told := make(chan struct{})
+	told, said := make(chan struct{}), false
 	go func() {
 		defer close(told)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if !c.gone {
 			c.out = errorFrame(c.out, c.version, 0, fmt.Errorf("%w: %w", object.ErrAborted, why))
-			_ = c.flush() // the connection ends in any case
+			said = c.flush() == nil // the connection ends in any case
 		}
 	}()
+	parts := false
 	select {
 	case <-told:
+		parts = said
 	case <-time.After(farewellTime):
 	}
-	did := c.closeSession()
-	c.end() // from here on nothing holds the farewell up
+	did := c.closeSession(why)
+	if parts {
+		c.link.Part()
+	}
+	c.end(nil) // from here on nothing holds the farewell up
 	<-told
 	return did
 }

@@ -56,10 +56,10 @@ const (
 	flapping = 100 * time.Millisecond
 )
 
-// workerGone says that the daemon has no such worker any more.
+// workerGone says that the daemon has no such worker any more, or has ended the session.
 func workerGone(err error) bool {
 	return errors.Is(err, object.ErrNotFound) || errors.Is(err, object.ErrNoDevice) ||
-		errors.Is(err, object.ErrPermission)
+		errors.Is(err, object.ErrPermission) || errors.Is(err, object.ErrAborted)
 }
 
 func newResumer(c *Conn, remote Remote) *resumer {

@@ -13,12 +13,13 @@ import (
 const Magic = 0x4C524454
 
 // Protocol versions that this package speaks. Version 2 has the error code of object.ErrLimit, version 3 StreamAck,
-// version 4 FrameAck in its place.
+// version 4 FrameAck in its place, version 5 the reason why a session ended as an answer to ResumeSession.
 const (
 	LowestVersion    = 1
-	Version          = 4
+	Version          = 5
 	VersionAcks      = 3 // from here on a peer acknowledges the frames that it pops
 	VersionFrameAcks = 4 // and names the stream of each
+	VersionEndings   = 5 // from here on ResumeSession of a session that has ended answers ErrAborted, with the reason
 )
 
 // CodeFor gives the code that says an error to a peer of a protocol version, which must understand it: to one of

@@ -1,0 +1,116 @@
+package frontdoor
+
+import (
+	"container/list"
+	"crypto/subtle"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"tendril/ipc/wire"
+	"tendril/store/object"
+)
+
+// endings remembers why sessions ended that their clients could have come back to. What a client is told at that moment
+// goes with its connection, which may break just then; whoever comes back asks for the session, and is told the reason.
+// Only who could have resumed the session is told: for everybody else there never was one.
+//
+// Its mutex is a leaf.
+type endings struct {
+	mu    sync.Mutex
+	order list.List                  // of *ending, the oldest first; guarded by mu, as what follows
+	of    map[uint64]*list.Element   // by session
+	by    map[string][]*list.Element // by tenant, the oldest first
+}
+
+// ending is immutable.
+type ending struct {
+	session uint64
+	peer    Peer
+	keeping keeping
+	why     string
+	until   time.Time
+}
+
+const (
+	// endingTime is for how long the reason is remembered. A client that comes back at all does so within its
+	// --on-loss, a minute unless it was told otherwise.
+	endingTime = 10 * time.Minute
+	// maxEndings bounds the reasons, of all tenants and of one; the oldest goes.
+	maxEndings       = 1024
+	maxTenantEndings = 32
+	maxEndingBytes   = 512 // of a reason
+)
+
+// keeping is what a connection knows of its session's resumption. Guarded by connection.stateMu.
+type keeping struct {
+	secret [32]byte
+	time   time.Duration // 0: the session ends with the connection
+	pulse  time.Duration // how often the client wants to hear that a request is worked on; 0: not
+	left   bool          // the client has taken leave
+}
+
+// mayResume says whether a peer with this request is the session's.
+func (k *keeping) mayResume(of, who Peer, secret *[32]byte) bool {
+	return k.time > 0 && subtle.ConstantTimeCompare(k.secret[:], secret[:]) == 1 &&
+		of.Tenant == who.Tenant && of.Subject == who.Subject && of.Role == who.Role
+}
+
+// errNotKept tells no stranger which sessions there are.
+var errNotKept = fmt.Errorf("%w: no session waits for this client: its time has run out, or the secret or the certificate is wrong", object.ErrPermission)
+
+func newEndings() *endings {
+	return &endings{of: map[uint64]*list.Element{}, by: map[string][]*list.Element{}}
+}
+
+// note remembers why a session ends; nil: nothing is. k is what its client has to come back with.
+func (e *endings) note(session uint64, p Peer, k keeping, why error) {
+	if why == nil || k.time == 0 || k.left {
+		return
+	}
+	text := why.Error()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if at := e.of[session]; at != nil {
+		e.drop(at)
+	}
+	now := time.Now()
+	for at := e.order.Front(); at != nil && now.After(at.Value.(*ending).until); at = e.order.Front() {
+		e.drop(at)
+	}
+	if own := e.by[p.Tenant]; len(own) >= maxTenantEndings {
+		e.drop(own[0])
+	}
+	if e.order.Len() >= maxEndings {
+		e.drop(e.order.Front())
+	}
+	at := e.order.PushBack(&ending{session, p, k, text[:min(len(text), maxEndingBytes)], now.Add(endingTime)})
+	e.of[session] = at
+	e.by[p.Tenant] = append(e.by[p.Tenant], at)
+}
+
+// drop forgets one. mu is held.
+func (e *endings) drop(at *list.Element) {
+	x := e.order.Remove(at).(*ending)
+	delete(e.of, x.session)
+	rest := slices.DeleteFunc(e.by[x.peer.Tenant], func(other *list.Element) bool { return other == at })
+	if e.by[x.peer.Tenant] = rest; len(rest) == 0 {
+		delete(e.by, x.peer.Tenant)
+	}
+}
+
+// why says why the session ended that a peer wants to come back to, as a case of kind; errNotKept: that is not known,
+// or not for this peer.
+func (e *endings) why(m *wire.ResumeSessionRequest, who Peer, kind *object.Sentinel) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	at := e.of[m.Session]
+	if at == nil {
+		return errNotKept
+	}
+	if x := at.Value.(*ending); x.keeping.mayResume(x.peer, who, &m.Secret) && time.Now().Before(x.until) {
+		return fmt.Errorf("%w: %s", kind, x.why)
+	}
+	return errNotKept
+}
