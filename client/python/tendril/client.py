@@ -332,12 +332,19 @@ class Client:
              ttl: Optional[float] = None, labels: Optional[Mapping[str, str]] = None) -> Object:
         """Copies a sealed object between host memory and that of GPUs. The daemon's keeper copies.
 
-        One that other nodes have published comes into host memory here first: copy it to a device, or get() it.
         device: "host", "cuda:N" in the order of gpus(), or a GPU's UUID. The metadata is copied, too. Release the
-        object that it returns. Raises Invalid from host to host memory (who has the object can put() it), NoDevice if
-        the driver fails, Exists if the name is taken. Other arguments and errors as create's.
+        object that it returns. What only other nodes have comes into host memory here first. With "host" that is what
+        is returned, as by get(), unless other arguments ask for an object of its own.
+        Raises Invalid if an object of this node is in host memory already (put() copies it), NoDevice if the driver
+        fails, Exists if the name is taken. Other arguments and errors as create's.
         """
         info = self.stat(key)
+        if device == "host" and info.nodes:
+            found = self.get(ObjectID(info.id))
+            if not (name or lifetime or labels or ttl is not None):
+                return found
+            with found:
+                return self.put(found, name, lifetime=lifetime, ttl=ttl, labels=labels)
         if device == "host" and info.kind == "host":
             raise Invalid("object %s is in host memory already: put() copies its data" % info.id)
         if device == "host":
@@ -620,7 +627,8 @@ class Client:
     def reader(self, name: str, *, keep: bool = False, new: bool = False, existing: bool = False) -> "Reader":
         """Opens a stream to pop from, and creates it if it does not exist. Each frame goes to one reader.
 
-        Close the reader, or use a with block: a stream that has ended keeps its name while anybody has it open.
+        Close the reader, or use a with block: a stream that has ended keeps its name while anybody has it open. A
+        reader that is dropped is closed.
         keep, new, existing as writer's.
         """
         from . import streams
@@ -629,7 +637,13 @@ class Client:
 
     def _open_stream(self, kind: "Callable[[Client, Connection, str, int], _T]", name: str, body: bytes) -> "_T":
         live = self._connection()
-        return kind(self, live, name, live.call(wire.STREAM_OPEN, body, lambda f: (f.u64(), f.u32(), f.u64()))[0])
+
+        def decode(f: wire.Fields) -> "_T":
+            number = f.u64()
+            f.take(12)  # its bounds
+            return kind(self, live, name, number)
+
+        return live.call(wire.STREAM_OPEN, body, decode)
 
     def streams(self, prefix: str = "") -> "List[Dict[str, Any]]":
         """The tenant's streams whose name begins with prefix: fields as StreamInfo of ipc/PROTOCOL.md."""
@@ -804,8 +818,15 @@ class Client:
             return False
 
     def __iter__(self) -> "Iterator[str]":
-        """The names of the tenant's sealed objects."""
-        return (info.name for info in self.objects() if info.name)
+        """keys()."""
+        return self.keys()
+
+    def keys(self, prefix: str = "") -> "Iterator[str]":
+        """The names of the tenant's sealed objects that begin with prefix, oldest first. Fetched page by page.
+
+        There is no len(), values() or items(): each would ask for all objects, or hold them. objects() describes them.
+        """
+        return (info.name for info in self.objects(prefix) if info.name)
 
     def __reduce__(self) -> Any:
         """A client for the same daemon. It opens its own connection with the first request."""

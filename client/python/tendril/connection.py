@@ -13,6 +13,7 @@ no leases.
 
 from __future__ import annotations
 
+import _socket
 import collections
 import os
 import select
@@ -22,7 +23,7 @@ import sys
 import threading
 import time
 from functools import partial
-from typing import Any, Callable, Deque, Dict, List, NoReturn, Optional, Set, TypeVar
+from typing import Any, Callable, Deque, Dict, Iterator, List, NoReturn, Optional, Set, TypeVar
 
 from . import memory, pages, tidy, wire
 from .errors import Disconnected, Full, Invalid, Permission, Protocol, TendrilError, Unsupported, from_code
@@ -316,11 +317,6 @@ class Connection:
             self._own(self._arrived[0][1])
         while self._fds:
             self._fds.popleft().close()
-
-    def __del__(self) -> None:
-        """Of one that nobody closed: its descriptors and mappings end with it. A lease would have kept it."""
-        if sys is not None and not sys.is_finalizing() and self.__dict__.get("_sock") and self._dead is None:
-            self._fail(Disconnected("the connection was dropped"), hang_up=False)  # a parent's goes on
 
     def _say_lost(self) -> None:
         """On a broken connection: says that there is something to release."""
@@ -742,7 +738,7 @@ class Connection:
         number, whole, offset = ref
         segment = self._adopt(fields, ref, writable) if fields.fds else self._segments.get(number)
         if size == 0:
-            return memory.nothing(self._lease_end(0, hold))
+            return memory.nothing(self.at_end(0, hold))
         if offset + size > whole or offset % 64:
             raise Protocol("object of %d bytes at %d does not lie in a segment of %d" % (size, offset, whole))
         if segment is None:
@@ -762,7 +758,7 @@ class Connection:
                 self._ended.append((0, hold))
                 raise
         segment.leases += 1
-        return mapping.lease(offset, size, self._lease_end(number, hold))
+        return mapping.lease(offset, size, self.at_end(number, hold))
 
     def freeze(self, number: int) -> None:
         """Unmaps an object's own segment. From now on it is mapped read-only. Raises Invalid if it has leases."""
@@ -817,20 +813,23 @@ class Connection:
         with self._turn_lock:
             self._check()
             segment = self._segments[ref.segment]
-            mapping, fd = segment.filled(), os.dup(segment.file.fileno())
-            mapping.empty()
-        sealed = False
+            mapping = segment.filled()
+            files: List[memory.Descriptor] = []  # another one, since the segment's may be closed meanwhile
+            _run(map(files.append, map(memory.Descriptor, map(os.dup, (segment.file.fileno(),)))))
+        sealed, file = False, files.pop()
         try:
+            with self._turn_lock:
+                mapping.empty()
             seal()
             sealed = True
         finally:
             with self._turn_lock:
                 try:
-                    mapping.map_again(fd, not sealed)
+                    mapping.map_again(file.fileno(), not sealed)
                 except Full:
-                    mapping.map_again(fd, False)  # it was sealed, but the reply did not arrive
+                    mapping.map_again(file.fileno(), False)  # it was sealed, but the reply did not arrive
                 segment.writable = mapping.writable
-            os.close(fd)
+            file.close()
 
     def drop(self, hold: Hold) -> None:
         """Releases a reference that has no lease."""
@@ -880,16 +879,18 @@ class Connection:
         before._flush_ended()
         self._flush_ended()
 
-    def _lease_end(self, segment: int, hold: Hold) -> Callable[[], None]:
+    def at_end(self, segment: int, hold: Hold) -> Callable[[], None]:
+        """What ends this process's use of hold: for when_gone and leases. segment 0: there is none."""
         self._holds.add(hold)
+        return partial(self._left, iter(((segment, hold),)))
 
-        def end() -> None:
-            self._ended.append((segment, hold))
-            now = time.monotonic()
-            soon, self._last_end = now - self._last_end < _LATE_SECONDS, now
-            if not soon or not (self._late and self.alive and len(self._ended) < _LATE_MOST or self._may_be_late()):
-                self._flush_ended()
-        return end
+    def _left(self, ended: "Iterator[tuple[int, Hold]]") -> None:
+        """ended has one element; none when this is called again, after an interrupt."""
+        self._ended.extend(ended)
+        now = time.monotonic()
+        soon, self._last_end = now - self._last_end < _LATE_SECONDS, now
+        if not soon or not (self._late and self.alive and len(self._ended) < _LATE_MOST or self._may_be_late()):
+            self._flush_ended()
 
     def _may_be_late(self) -> bool:
         """Whether a release, soon after the last, waits for the next request. If none comes, the background thread
@@ -1041,7 +1042,7 @@ class Connection:
 
     def _unasked(self, kind: int) -> int:
         """Called under _turn: the number of a request for whose reply nobody waits. 0: the message has no reply."""
-        if kind == wire.STREAM_UNPOP:
+        if kind in (wire.STREAM_UNPOP, wire.STREAM_CLOSE):
             return 0
         p = Pending(kind, wire.nothing)
         p.done = True
@@ -1152,8 +1153,14 @@ def _find(path: Optional[str]) -> "tuple[socket.socket, str]":
     raise (Permission(text) if any(isinstance(e, Permission) for e in refused) else Disconnected(text)) from None
 
 
+class _Socket(socket.socket):
+    """A socket that is closed with its connection, if nobody closed that. The socket's own end would warn."""
+
+    __del__ = _socket.socket.close  # see memory.Descriptor
+
+
 def _dial(path: str) -> socket.socket:
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    sock = _Socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         sock.connect(path)
         _check_owner(sock, path)

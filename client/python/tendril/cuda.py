@@ -15,12 +15,13 @@ import ctypes
 import os
 import sys
 import threading
+from functools import partial
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from . import dlpack
 from .errors import Full, Invalid, NoDevice, Protocol, TendrilError, Unsupported
 from .layouts import Layout, c_strides, item_size
-from .memory import Descriptor
+from .memory import Descriptor, when_gone
 
 _ANY, _CUDA_DLPACK = ctypes.c_void_p, 2  # kDLCUDA
 _OUT_OF_MEMORY = 2
@@ -224,6 +225,9 @@ class Memory:
                 with use.context(self._ordinal):
                     self._address = _map(use, self._ordinal, self._file.fileno(), self._whole)
                     self._driver = use
+                    when_gone(self, partial(_unmap, use, self._ordinal, [
+                        ("cuCtxSynchronize",),  # cuMemUnmap does not wait for kernels
+                        ("cuMemUnmap", self._address, self._whole), ("cuMemAddressFree", self._address, self._whole)]))
                     self._file.close()
             elif self._driver.pid != os.getpid():
                 driver()  # which says why this cannot be
@@ -247,20 +251,23 @@ class Memory:
             use.call("cuMemcpyDtoD_v2", address, source.address, source.size)
             use.call("cuStreamSynchronize", None)
 
-    def __del__(self) -> None:
-        # At the end of the interpreter the driver may have ended before, and takes all mappings with it.
-        if self._driver is None or self._driver.pid != os.getpid() or sys.is_finalizing():
-            return
-        try:
-            with self._driver.context(self._ordinal):
+
+def _unmap(use: Driver, ordinal: int, left: "List[Tuple[Any, ...]]") -> None:
+    """The end of a mapping: makes the calls of left. At the end of the interpreter the driver may have ended before,
+    and takes all mappings with it.
+    """
+    if use.pid != os.getpid() or sys.is_finalizing():
+        return
+    try:
+        with use.context(ordinal):
+            while left:
                 try:
-                    self._driver.call("cuCtxSynchronize")  # cuMemUnmap does not wait for kernels
+                    use.call(*left[0])
                 except TendrilError:
-                    pass  # a context that is broken runs none
-                self._driver.call("cuMemUnmap", self._address, self._whole)
-                self._driver.call("cuMemAddressFree", self._address, self._whole)
-        except TendrilError:
-            pass  # nobody can do anything about it; the process's end unmaps
+                    pass  # nobody can do anything about it; a context that is broken runs no kernels
+                del left[0]
+    except TendrilError:
+        pass  # the process's end unmaps
 
 
 def _map(use: Driver, ordinal: int, fd: int, size: int) -> int:
@@ -422,7 +429,7 @@ class IPCArray:
             raise Invalid("a handle of %d bytes: cudaIpcMemHandle_t has %d" % (len(handle), IPC_BYTES))
         if offset < 0:
             raise Invalid("offset %d is below 0" % offset)
-        self._base = 0
+        self._base: "List[int]" = []  # the address, until this is closed
         self._ordinal = ordinal
         self._driver = use = driver()
         self._shape = (shape,) if isinstance(shape, int) else tuple(shape)
@@ -431,25 +438,19 @@ class IPCArray:
         at = _U64()
         with use.context(ordinal):
             use.call("cuIpcOpenMemHandle_v2", ctypes.byref(at), _Handle.from_buffer_copy(handle), 1)
-        self._base = at.value
+        self._base.append(at.value)
+        when_gone(self, partial(_dropped, use, ordinal, self._base))
 
     @property
     def __cuda_array_interface__(self) -> Dict[str, Any]:
         if not self._base:
             raise Invalid("the memory of another process was closed")
-        return {"shape": self._shape, "typestr": self._dtype, "data": (self._base + self._offset, False),
+        return {"shape": self._shape, "typestr": self._dtype, "data": (self._base[0] + self._offset, False),
                 "strides": None, "stream": None, "version": 3}
 
     def close(self) -> None:
         """Ends this process's use of the memory, after the GPU's work. A second call does nothing."""
-        base, self._base = self._base, 0
-        if not base or self._driver.pid != os.getpid() or sys.is_finalizing():
-            return
-        with self._driver.context(self._ordinal):
-            try:
-                self._driver.call("cuCtxSynchronize")
-            finally:
-                self._driver.call("cuIpcCloseMemHandle", base)
+        _close(self._driver, self._ordinal, self._base)
 
     def __enter__(self) -> "IPCArray":
         return self
@@ -457,11 +458,23 @@ class IPCArray:
     def __exit__(self, *_: Any) -> None:
         self.close()
 
-    def __del__(self) -> None:
+
+def _close(use: Driver, ordinal: int, base: "List[int]") -> None:
+    """Ends the use of another process's memory at the only element of base, and takes that away."""
+    if not base or use.pid != os.getpid() or sys.is_finalizing():
+        return
+    with use.context(ordinal):
         try:
-            self.close()
-        except (TendrilError, AttributeError):
-            pass  # nobody can do anything about it; the process's end closes it
+            use.call("cuCtxSynchronize")
+        finally:
+            use.call("cuIpcCloseMemHandle", base.pop())
+
+
+def _dropped(use: Driver, ordinal: int, base: "List[int]") -> None:
+    try:
+        _close(use, ordinal, base)
+    except TendrilError:
+        pass  # nobody can do anything about it; the process's end closes it
 
 
 # Which GPU -----------------------------------------------------------------------

@@ -3,31 +3,36 @@
 A lease keeps a reference to an object. Every memoryview and array over the object's memory keeps the lease; when the
 last of them is gone, the lease's end is called. A lease is a ctypes array, because such arrays have weak references
 and can lie over read-only memory. mmap objects can do neither, and cost a descriptor each.
+
+Mapped memory has an owner, a Range, and is unmapped with the last reference to it. A lease refers to its mapping.
 """
 
 from __future__ import annotations
 
+import _thread
+import collections
 import ctypes
 import errno
 import io
 import mmap
 import os
 import weakref
-from typing import Any, Callable, Dict, List
+from functools import partial
+from typing import Any, Callable, Dict, Generator, List, Optional
 
 from . import faults
 from .errors import Full, Protocol
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.restype = ctypes.c_size_t
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_longlong]
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-_libc.mremap.restype = ctypes.c_void_p
+_libc.mremap.restype = ctypes.c_size_t
 _libc.mremap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
 
-_MAP_FAILED = ctypes.c_void_p(-1).value
+_MAP_FAILED = ctypes.c_size_t(-1).value
 _MADV_POPULATE_READ, _MADV_POPULATE_WRITE = 22, 23
 _POPULATE_FROM = 1 << 20  # bytes; below this, page faults cost less than the call
 _MAP_FIXED, _MAP_NORESERVE = 0x10, 0x4000
@@ -37,25 +42,44 @@ _MREMAP_MAYMOVE, _MREMAP_FIXED, _MREMAP_DONTUNMAP = 1, 2, 4
 _PARK_FROM = 256 << 10
 
 
-class _End(weakref.ref):  # type: ignore[type-arg]
-    """Calls end when its lease is gone. weakref.finalize does the same, but takes five times as long on every get."""
+_FIRST = (0,)
+_run: Callable[[Any], None] = collections.deque(maxlen=0).extend  # runs a chain of iterators in one step
 
-    __slots__ = ("end",)
-    end: Callable[[], None]
+_ends: "Dict[int, weakref.ref[Any]]" = {}  # keeps each until what it refers to is gone
 
-
-_ends: Dict[int, _End] = {}  # keeps each until its lease is gone
-
-
-def _gone(ref: _End) -> None:
-    del _ends[id(ref)]
-    ref.end()
+_raise_later = ctypes.pythonapi.PyThreadState_SetAsyncExc
+_raise_later.argtypes = [ctypes.c_ulong, ctypes.py_object]
 
 
-def _when_gone(part: object, end: Callable[[], None]) -> None:
-    ref = _End(part, _gone)  # type: ignore[arg-type]
-    ref.end = end
-    _ends[id(ref)] = ref
+def when_gone(thing: object, work: Callable[[], None]) -> None:
+    """Calls work when nothing refers to thing any more, in any thread. A thing has one such work. It raises nothing.
+
+    An interrupt meanwhile is raised behind it. Then work is called again, from its beginning.
+    weakref.finalize takes five times as long.
+    """
+    steps = _ending(id(thing), work)
+    next(steps)
+    _ends[id(thing)] = weakref.ref(thing, steps.send)
+
+
+def _ending(key: int, work: Callable[[], None], keeps: Any = None) -> "Generator[Any, Any, None]":
+    """The steps of an end. The first waits for it, and keeps what work does not.
+
+    The interpreter looks for signals where a function of Python begins. In a callback of a weak reference, or in
+    __del__, an interrupt is printed there and lost. A generator goes on within its try.
+    """
+    try:
+        yield
+        _ends.pop(key, None)
+        work()
+    except GeneratorExit:
+        return  # the interpreter ends
+    except BaseException as e:
+        _ends.pop(key, None)
+        work()
+        # One step calls this and goes back to what was interrupted, without a look for signals.
+        yield from map(_raise_later, (_thread.get_ident(),), (type(e),))
+    yield
 
 
 class Descriptor(io.FileIO):
@@ -66,6 +90,41 @@ class Descriptor(io.FileIO):
     __del__ = io.FileIO.close
 
 
+class Range:
+    """Mapped memory: it is unmapped with the last reference to it, or by end."""
+
+    __slots__ = ("size", "writable", "_at", "__weakref__")
+
+    def __init__(self, size: int, call: Callable[..., int], *arguments: Any) -> None:
+        """Maps size bytes by call, which is mmap or mremap. Raises Full. An interrupt does not lose the address."""
+        self.size, self.writable = size, True
+        self._at: List[int] = []
+        when_gone(self, partial(_unmap, self._at, size))
+        _run(map(self._at.append, map(call, *((a,) for a in arguments))))
+        if self._at[0] == _MAP_FAILED:
+            self._at.clear()
+            raise _cannot_map(size)
+
+    @property
+    def address(self) -> int:
+        return self._at[0]
+
+    def end(self) -> None:
+        """Unmaps. A second call does nothing."""
+        _unmap(self._at, self.size)
+
+
+def _unmap(at: List[int], size: int) -> None:
+    """Unmaps the range that begins at the only element of at, and takes it away."""
+    if at:
+        faults.left(at[0])
+        _run(map(_libc.munmap, map(at.pop, _FIRST), (size,)))
+
+
+def _cannot_map(size: int) -> Full:
+    return Full("cannot map a segment of %d bytes: %s" % (size, os.strerror(ctypes.get_errno())))
+
+
 class Mapping:
     """One mapping of a segment in this process. Not thread-safe: the lock of the segment table guards it."""
 
@@ -74,21 +133,20 @@ class Mapping:
         have = os.fstat(fd).st_size
         if size <= 0 or have < size:
             raise Protocol("the daemon announced a segment of %d bytes, but it has %d" % (size, have))
-        self.address = _map(None, size, mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0), mmap.MAP_SHARED, fd)
+        prot = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+        self._pages = Range(size, _libc.mmap, None, size, prot, mmap.MAP_SHARED, fd, 0)
+        self.address = self._pages.address
         self.size = size
         self.writable = writable
         faults.entered(self.address, size)
         # The unit of protect: the size of huge pages, if the segment has them or may have them.
         self._unit = max(mmap.PAGESIZE, os.fstat(fd).st_blksize)
-        self._parking = 0  # the address of the second mapping (_park); 0: there is none yet
+        self._parking: Optional[Range] = None  # the second mapping (_park), if there is one yet
         self._parks = writable  # False once the kernel refused it
 
     def close(self) -> None:
-        """Unmaps. Precondition: there are no leases."""
-        if self.address:
-            faults.left(self.address)
-            _libc.munmap(self.address, self.size)
-            self.address = 0
+        """Unmaps. Precondition: there are no leases. Without a call the last lease unmaps."""
+        self._pages.end()
         self._end_parking()
 
     def protect(self, start: int, end: int, stores: bool) -> bool:
@@ -112,62 +170,59 @@ class Mapping:
         range without entries can be made read-only without a look at each page. Missing entries come back by page
         faults, so parked and protected pages may be mixed.
         """
-        if not self._parks or not self._parking and not away:
+        if not self._parks or self._parking is None and not away:
             return
-        if not self._parking:
+        if self._parking is None:
             # A length of 0 makes a copy of the mapping. It may be writable as the first is, in spite of seals.
-            got = _libc.mremap(self.address, 0, self.size, _MREMAP_MAYMOVE, None)
-            self._parks = got is not None and got != _MAP_FAILED
-            if not self._parks:
+            try:
+                parking = Range(self.size, _libc.mremap, self.address, 0, self.size, _MREMAP_MAYMOVE, None)
+            except Full:
+                self._parks = False
                 return
             # The copy has the protection of the first page.
-            if _libc.mprotect(got, self.size, mmap.PROT_READ | mmap.PROT_WRITE) != 0:
+            if _libc.mprotect(parking.address, self.size, mmap.PROT_READ | mmap.PROT_WRITE) != 0:
                 self._parks = False
-                _libc.munmap(got, self.size)
                 return
-            self._parking = int(got)
-        here, there = self.address + start, self._parking + start
+            self._parking = parking
+        here, there = self.address + start, self._parking.address + start
         source, target = (here, there) if away else (there, here)
         if _libc.mremap(source, size, size, _MREMAP_MAYMOVE | _MREMAP_FIXED | _MREMAP_DONTUNMAP, target) != target:
             self._parks = ctypes.get_errno() != errno.EINVAL  # before Linux 5.13, or huge pages
 
     def _end_parking(self) -> None:
-        if self._parking:
-            _libc.munmap(self._parking, self.size)
-            self._parking = 0
+        if self._parking is not None:
+            self._parking.end()
+            self._parking = None
 
     def empty(self) -> None:
         """Maps nothing in the mapping's place: until map_again, any access to a lease faults."""
         self._end_parking()
         anonymous = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED | _MAP_NORESERVE
-        _map(self.address, self.size, 0, anonymous, -1)
+        self._map_over(0, anonymous, -1)
 
     def map_again(self, fd: int, writable: bool) -> None:
         """Maps fd in the same place, so that leases stay valid. Raises Full."""
         prot = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-        _map(self.address, self.size, prot, mmap.MAP_SHARED | _MAP_FIXED, fd)
+        self._map_over(prot, mmap.MAP_SHARED | _MAP_FIXED, fd)
         self.writable = writable
+
+    def _map_over(self, prot: int, flags: int, fd: int) -> None:
+        if _libc.mmap(self.address, self.size, prot, flags, fd, 0) == _MAP_FAILED:
+            raise _cannot_map(self.size)
 
     def lease(self, offset: int, size: int, end: Callable[[], None]) -> "ctypes.Array[ctypes.c_ubyte]":
         """A lease of [offset, offset+size). end is called when nothing uses it any more, in any thread."""
         part = (ctypes.c_ubyte * size).from_address(self.address + offset)
-        ref = _End(part, _gone)  # type: ignore[arg-type]  # _when_gone, for the most frequent of its uses
-        ref.end = end
-        _ends[id(ref)] = ref
+        steps = _ending(id(part), end, self)  # when_gone, for the most frequent of its uses
+        next(steps)
+        _ends[id(part)] = weakref.ref(part, steps.send)
         return part
 
     def other_face(self, offset: int, lease: "ctypes.Array[ctypes.c_ubyte]") -> "ctypes.Array[ctypes.c_ubyte]":
         """The same bytes as a lease of another mapping of this segment, through this one. It keeps that lease."""
         part: Any = (ctypes.c_ubyte * len(lease)).from_address(self.address + offset)
-        part.keeps = lease
+        part.keeps = lease, self
         return part  # type: ignore[no-any-return]
-
-
-def _map(address: "int | None", size: int, prot: int, flags: int, fd: int) -> int:
-    got = _libc.mmap(address, size, prot, flags, fd, 0)
-    if got is None or got == _MAP_FAILED:
-        raise Full("cannot map a segment of %d bytes: %s" % (size, os.strerror(ctypes.get_errno())))
-    return int(got)
 
 
 class Scratch:
@@ -176,40 +231,39 @@ class Scratch:
     Its pages can be made read-only. Those of the segment cannot, because other unsealed objects lie in them too.
     """
 
-    __slots__ = ("part", "_state")
-    _free: "Dict[int, List[int]]" = {}  # addresses by size in bytes, to be used again
+    __slots__ = ("part", "_pages")
+    _free: "Dict[int, List[Range]]" = {}  # by size in bytes, to be used again
     _KEPT = 16  # at most, of each size
 
     def __init__(self, size: int) -> None:
         whole = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         try:
-            address = self._free[whole].pop()
+            self._pages = self._free[whole].pop()
         except (KeyError, IndexError):
-            address = _map(None, whole, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
-        state = self._state = [address, whole, True]  # the last: it is writable
-        self.part: Any = (ctypes.c_ubyte * size).from_address(address)
-        _when_gone(self.part, lambda: Scratch._ended(state))
+            self._pages = Range(whole, _libc.mmap, None, whole, mmap.PROT_READ | mmap.PROT_WRITE,
+                                mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+        self.part: Any = (ctypes.c_ubyte * size).from_address(self._pages.address)
+        when_gone(self.part, partial(Scratch._ended, [self._pages]))
 
     def allow(self, stores: bool) -> None:
         """Makes the memory writable or read-only."""
-        address, whole, now = self._state
+        pages = self._pages
         prot = mmap.PROT_READ | (mmap.PROT_WRITE if stores else 0)
-        if now != stores and _libc.mprotect(address, whole, prot) == 0:
-            self._state[2] = stores
+        if pages.writable != stores and _libc.mprotect(pages.address, pages.size, prot) == 0:
+            pages.writable = stores
             if stores:
-                faults.left(address)
+                faults.left(pages.address)
             else:
-                faults.entered(address, whole)
+                faults.entered(pages.address, pages.size)
 
     @staticmethod
-    def _ended(state: "List[Any]") -> None:
-        address, whole, open_ = state
-        free = Scratch._free.setdefault(whole, [])
-        if open_ and len(free) < Scratch._KEPT:
-            free.append(address)
-        else:
-            faults.left(address)
-            _libc.munmap(address, whole)
+    def _ended(last: "List[Range]") -> None:
+        """Keeps the only element of last for another object, or lets it be unmapped."""
+        if last:
+            free = Scratch._free.setdefault(last[0].size, [])
+            if last[0].writable and len(free) < Scratch._KEPT:
+                _run(map(free.append, map(last.pop, _FIRST)))
+            last.clear()
 
 
 def copy(to: "ctypes.Array[ctypes.c_ubyte]", source: "ctypes.Array[ctypes.c_ubyte]") -> None:
@@ -249,7 +303,7 @@ def populate(address: int, size: int, writable: bool) -> None:
 def nothing(end: Callable[[], None]) -> "ctypes.Array[ctypes.c_ubyte]":
     """The lease of an empty object."""
     part = (ctypes.c_ubyte * 0)()
-    _when_gone(part, end)
+    when_gone(part, end)
     return part
 
 

@@ -75,6 +75,7 @@ class Info:
     checksum: bool = False  # it has checksums, which the daemon checks
     device: str = ""  # of kinds cuda and opencl: the UUID of the device in whose memory it is
     published: str = ""  # what this node's replica or copy of a published object is published under; it has no name
+    nodes: Any = None  # the names of those that have it, if this one does not: a get brings it here
     copied_from_node: str = ""  # nodes that it came from, where this daemon brought it here
     copied_from: str = ""  # of which kind that is where it was made: "cuda" or "opencl", or as here
     holders: Any = None  # of top(): [{"pid", "program", "tenant", "refs", "since"}]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
+from functools import partial
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional, Sequence, Tuple
 
 from . import wire
 from .connection import Connection, Hold
 from .data import meta_of, source_of
 from .errors import Ended, Invalid, Sealed, Unsupported
+from .memory import when_gone
 from .objects import Draft, Object
 
 if TYPE_CHECKING:
@@ -31,12 +33,15 @@ class Frame(Object):
 class _End:
     """What writers and readers have in common: the connection on which the stream is open, and its number there.
 
-    If that connection breaks, calls raise Disconnected: close this end and open the stream again.
+    If that connection breaks, calls raise Disconnected: close this end and open the stream again. An end that is
+    dropped is closed.
     """
 
     def __init__(self, client: "Client", live: Connection, name: str, number: int) -> None:
         self._client, self._live, self.name, self._number = client, live, name, number
         self._closed = False
+        self._hold = Hold(self._body(), wire.STREAM_CLOSE)
+        when_gone(self, live.at_end(0, self._hold))
 
     def _body(self) -> bytes:
         if self._closed:
@@ -48,6 +53,7 @@ class _End:
         if not self._closed and self._live.alive:
             self._await_late()
             self._live.call(wire.STREAM_CLOSE, self._body(), wire.nothing)
+        self._hold.ends_with = None
         self._closed = True
 
     def _await_late(self) -> None:
@@ -166,6 +172,10 @@ class Writer(_End):
 class Reader(_End):
     """Pops frames from a stream. An iterator until the stream's end, and a context manager. Threads may share it."""
 
+    def __init__(self, client: "Client", live: Connection, name: str, number: int) -> None:
+        super().__init__(client, live, name, number)
+        self._decode = partial(_popped, live, self._body())  # it does not keep the reader, which may be dropped
+
     def pop(self, timeout: Optional[float] = None) -> Frame:
         """Takes the oldest frame. Release it; then the writer may use its memory again.
 
@@ -188,16 +198,6 @@ class Reader(_End):
             except Unsupported:
                 return  # the daemon is of an earlier release
             self._live.outlast(late)
-
-    def _decode(self, f: wire.Fields) -> Frame:
-        """The frame of a reply. Until pop returns, its end puts it back, so that an interrupted pop loses no frame."""
-        number = f.u64()
-        key, ref, size, raw = f.got()
-        hold = Hold(key, wire.STREAM_UNPOP)
-        hold.body = self._number.to_bytes(8, "little") + key + number.to_bytes(8, "little")
-        frame = Frame(hold, self._live.attach(f, ref, size, hold, False), meta_of(raw), self._live.path)
-        frame.number = number
-        return frame
 
     async def apop(self, timeout: Optional[float] = None) -> Frame:
         """pop(), for asyncio; `async for` works, too. A task that is cancelled takes no frame."""
@@ -234,6 +234,17 @@ class Reader(_End):
 
     def __exit__(self, *_: Any) -> None:
         self.close()
+
+
+def _popped(live: Connection, stream: bytes, f: wire.Fields) -> Frame:
+    """The frame of a reply. Until pop returns, its end puts it back, so that an interrupted pop loses no frame."""
+    number = f.u64()
+    key, ref, size, raw = f.got()
+    hold = Hold(key, wire.STREAM_UNPOP)
+    hold.body = stream + key + number.to_bytes(8, "little")
+    frame = Frame(hold, live.attach(f, ref, size, hold, False), meta_of(raw), live.path)
+    frame.number = number
+    return frame
 
 
 def open_body(name: str, writes: bool, frames: int, size: int, drop_oldest: bool, keep: bool, new: bool,

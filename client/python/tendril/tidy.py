@@ -11,7 +11,9 @@ import _thread
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Optional
+
+from .memory import when_gone
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -27,7 +29,8 @@ class Tidier:
     def __init__(self, owner: "Connection") -> None:
         self._wakes = _thread.allocate_lock()  # releasing it wakes the thread
         self._wakes.acquire()
-        self._owner: "weakref.ref[Connection]" = weakref.ref(owner, self._orphaned)
+        self._owner: "weakref.ref[Connection]" = weakref.ref(owner)
+        when_gone(owner, self.end)
         self._thread: Optional[threading.Thread] = None
         self.started = False  # there is a thread
         self._starting = _thread.allocate_lock()
@@ -77,9 +80,6 @@ class Tidier:
             thread.join(_REST_SECONDS)
             self._thread, self.started, self._over = None, False, False
             return True
-
-    def _orphaned(self, _: Any) -> None:
-        self.end()
 
     def _run(self) -> None:
         while not self._over:

@@ -467,6 +467,27 @@ class Turns(WithFake):
         self.assertEqual(self.store.get("x").bytes(), b"x")
 
 
+class Elsewhere(WithFake):
+    def test_copy_to_host_brings_what_only_other_nodes_have(self):
+        made = self.store.put(b"there", "there")
+
+        def hook(kind, payload):
+            if kind == wire.STAT:
+                told = {"id": made.id.hex(), "kind": "host", "state": "sealed", "size_bytes": 5, "nodes": nodes}
+                return frame(wire.STAT | wire.REPLY, json.dumps(told).encode())
+            return None
+        nodes = ["b"]
+        self.fake.hook = hook
+        self.assertEqual(self.store.stat("there").nodes, ["b"])
+        with self.store.copy("there", "host") as brought:
+            self.assertEqual((brought.id, brought.bytes()), (made.id, b"there"))
+        with self.store.copy("there", "host", "own") as own:
+            self.assertEqual((own.id != made.id, own.name, own.bytes()), (True, "own", b"there"))
+        nodes = []
+        with self.assertRaisesRegex(tendril.Invalid, "put"):
+            self.store.copy("there", "host")
+
+
 class Limits(WithFake):
     def test_a_limit_is_not_waited_for(self):
         """What the tenant may have no more of is no memory that others are about to unmap."""

@@ -73,6 +73,15 @@ class LikeADict(WithDaemon):
                 call()
         self.assertTrue(self.store.stat("named").expires)
 
+    def test_keys(self):
+        for name in ("k/1", "k/2", "l"):
+            self.store.put(b"x", name, replace=True).release()
+        self.store.put(b"without a name", ttl=60).release()
+        self.assertEqual(list(self.store.keys("k/")), ["k/1", "k/2"])
+        self.assertEqual(set(self.store.keys()), set(self.store))
+        self.assertGreaterEqual(set(self.store), {"k/1", "k/2", "l"})
+        self.assertTrue(self.store)
+
     def test_another_machine(self):
         for server in ("gpubox:7433", "ssh://gpubox"):
             with self.assertRaisesRegex(tendril.Unsupported, "tendril --server %s" % server):

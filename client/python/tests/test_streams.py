@@ -4,6 +4,7 @@ import asyncio
 import gc
 import os
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ import time
 import unittest
 
 import tendril
+from tendril import wire
 
 from .relay import Relay
 from .test_daemon import WithDaemon, _link
@@ -43,6 +45,29 @@ class Streams(WithDaemon):
         self.addCleanup(reader.close)
         self.addCleanup(writer.close)
         return writer, reader
+
+    def test_an_end_that_is_dropped_is_closed(self):
+        """Also a reader whose pop was interrupted and waits on. What its frame holds is no longer asked for."""
+        store = tendril.connect(self.daemon.socket)
+        self.addCleanup(store.close)
+        users = lambda: len(self.store.streams("s-drop")[0]["users"])
+        writer = self.store.writer("s-drop", keep=True)
+        self.addCleanup(writer.close)
+        writer.push(b"frame")
+        reader = store.reader("s-drop")
+        frame = reader.pop()
+        self.assertEqual(users(), 2)
+        del reader
+        until(lambda: users() == 1, "the reader's end")
+        self.assertEqual(frame.bytes(), b"frame")
+        reader = store.reader("s-drop")
+        body = reader._body() + struct.pack("<I", wire.wait_ms(None))
+        store._connection().forgo(store._connection().begin(wire.STREAM_POP, body, reader._decode, lambda p: None))
+        other = store.writer("s-drop")
+        self.assertEqual(users(), 3)
+        del reader, other
+        until(lambda: users() == 1, "the end of both")
+        store.ping()
 
     def test_frames_in_order_through_a_small_stream(self):
         writer, reader = self.both("s-order", frames=3)

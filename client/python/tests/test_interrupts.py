@@ -1,0 +1,144 @@
+"""An interrupt (Ctrl-C) at any step of a client's work: it is raised, and leaves no memory mapped, no descriptor open
+and no lock taken.
+"""
+
+import dis
+import gc
+import os
+import sys
+import threading
+import time
+import unittest
+
+import tendril
+
+from .fake import FakeDaemon, descriptors
+
+# Behind these the interpreter looks for signals.
+_LOOKS = ("CALL", "RESUME", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "POP_JUMP_BACKWARD", "INSTRUMENTED_CALL",
+          "INSTRUMENTED_RESUME", "INSTRUMENTED_JUMP_BACKWARD")
+_HERE = os.path.dirname(os.path.abspath(tendril.__file__))
+_codes = {}
+
+
+def _looks(code):
+    """Where a function's instructions lie behind which the interpreter looks for signals, and the next instructions
+    whose exceptions go the same way: there a trace function can raise what would be raised.
+    """
+    found = _codes.get(code)
+    if found is None:
+        ways = dis._parse_exception_table(code)
+        way = lambda at: next((e.target for e in ways if e.start <= at < e.end), None)
+        found, before = set(), None
+        for i in dis.get_instructions(code):
+            if before is not None and before.opname.startswith(_LOOKS) and way(before.offset) == way(i.offset) \
+                    and not (before.opname.endswith("RESUME") and before.arg >= 2):
+                found.add((before.offset, i.offset))
+            before = i
+        _codes[code] = found
+    return found
+
+
+def mappings():
+    """How many mappings of a segment this process has."""
+    with open("/proc/self/maps") as f:
+        return sum("memfd:fake" in line for line in f)
+
+
+class Storm:
+    """Interrupts the step-th of the places in a call where the interpreter looks for signals."""
+
+    def __init__(self, step):
+        self.left, self.at, self.before = step, None, {}
+
+    def trace(self, frame, event, _):
+        if event == "call":
+            if not frame.f_code.co_filename.startswith(_HERE):
+                return None
+            frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        elif event == "opcode":
+            before, self.before[frame] = self.before.get(frame), frame.f_lasti
+            if (before, frame.f_lasti) in _looks(frame.f_code) and self.at is None:
+                self.left -= 1
+                if self.left < 0:
+                    self.at = "%s:%s:%d" % (os.path.basename(frame.f_code.co_filename), frame.f_code.co_name,
+                                            frame.f_lineno)
+                    self.before.clear()
+                    sys.settrace(None)
+                    raise KeyboardInterrupt
+        elif event == "return":
+            self.before.pop(frame, None)
+        return self.trace
+
+    def run(self, call):
+        """Returns whether an interrupt was raised, in the call or behind it."""
+        try:
+            sys.settrace(self.trace)
+            call()
+            sys.settrace(None)
+            for _ in range(3):
+                abs(0)  # what is left pending comes here
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(None)
+            self.before.clear()
+        return False
+
+
+@unittest.skipIf(sys.version_info < (3, 11), "the interpreter looks for signals elsewhere")
+class Interrupts(unittest.TestCase):
+    def setUp(self):
+        self.swallowed = []
+        self.addCleanup(setattr, sys, "unraisablehook", sys.unraisablehook)
+        sys.unraisablehook = lambda told: self.swallowed.append(str(told.err_msg))
+        self.fake = FakeDaemon()
+        self.addCleanup(self.fake.close)
+
+    def storm(self, call, apart):
+        """Calls again and again, and interrupts each at another step; the steps are so far apart."""
+        lost, stuck, interrupts = [], [], 0
+        call()
+        gc.collect()
+        while True:
+            storm = Storm(interrupts * apart)
+            raised = storm.run(call)
+            if storm.at is None:
+                break
+            interrupts += 1
+            if not raised:
+                lost.append(storm.at)
+            gc.collect()
+            deadline = time.monotonic() + 20
+            while mappings() and time.monotonic() < deadline and storm.at not in stuck:
+                time.sleep(0.001)  # the background thread may hold the connection for a moment
+            if mappings():
+                stuck.append(storm.at)
+                break
+        self.assertEqual((lost, stuck, self.swallowed), ([], [], []))
+        self.assertGreater(interrupts, 300 // apart)
+
+    def test_nothing_stays_mapped(self):
+        def work():
+            store = tendril.connect(self.fake.path, reconnect=False, background=background)
+            draft = store.create(9000)
+            draft.data[:1] = b"x"
+            view = draft.seal().data
+            with store.get(name) as again:
+                bytes(again.data[:1])
+            del view
+            store.ping()
+
+        name = "kept"
+        with tendril.connect(self.fake.path) as store:
+            store.put(b"z" * 5000, name).release()
+        for background, apart in (False, 1), (True, 7):
+            self.storm(work, apart)
+        deadline = time.monotonic() + 20
+        while any(t.name == "tendril tidier" for t in threading.enumerate()):
+            self.assertLess(time.monotonic(), deadline, "a background thread goes on")
+            time.sleep(0.001)
+
+
+if __name__ == "__main__":
+    unittest.main()
