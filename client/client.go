@@ -333,7 +333,7 @@ func (c *Conn) disconnected(err error) error {
 // notShared reports an error of a call that needs shared memory, where there is none.
 func (c *Conn) notShared(what string) error {
 	if c.remote {
-		return fmt.Errorf("%w: %s over %s: there is no shared memory over a network; use Upload and Open, which copy",
+		return fmt.Errorf("%w: %s over %s: there is no shared memory over a network; Conn.Upload and Conn.Open copy",
 			object.ErrUnsupported, what, c.socket)
 	}
 	return nil

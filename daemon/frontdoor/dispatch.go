@@ -207,28 +207,28 @@ func (c *connection) check(f *ipc.Frame, row *row, known bool) error {
 func (c *connection) run(f *ipc.Frame, row *row, known bool) error {
 	switch {
 	case !known && c.peer.Role == pki.Node:
-		return fmt.Errorf("%w: this node does not know %v: its release is older than the node that asks has: install the same "+
-			"release on both", object.ErrUnsupported, f.Type)
+		return fmt.Errorf("%w: this node does not know request %d: its release is older than the node that asks has: "+
+			"install the same release on both", object.ErrUnsupported, uint16(f.Type))
 	case !known:
-		return fmt.Errorf("%w: this daemon does not know %v: is it older than its client?",
-			object.ErrUnsupported, f.Type)
+		return fmt.Errorf("%w: this daemon does not know request %d: is it older than its client?",
+			object.ErrUnsupported, uint16(f.Type))
 	case row.mutates && c.ctx.Err() != nil:
 		return fmt.Errorf("%w: the process that opened the connection has ended", object.ErrPermission)
 	case f.Type == wire.OpenPage && c.peer.Remote != "":
-		return fmt.Errorf("%w: %v from another machine: keys to the page are given out only on the daemon's machine",
-			object.ErrUnsupported, f.Type)
+		return fmt.Errorf("%w: from another machine: keys to the page are given out only on the daemon's machine",
+			object.ErrUnsupported)
 	case row.admin && !c.peer.Admin:
 		return fmt.Errorf("%w: only root and the daemon's own user may do this, on its machine", object.ErrPermission)
 	case row.local && c.peer.Remote != "":
-		return fmt.Errorf("%w: %v from another machine: there is no shared memory over a network",
-			object.ErrUnsupported, f.Type)
+		return fmt.Errorf("%w: from another machine: this needs memory that is shared with the daemon, which no network does",
+			object.ErrUnsupported)
 	case row.node && c.peer.Role != pki.Node:
-		return fmt.Errorf("%w: %v is for nodes of the cluster alone", object.ErrPermission, f.Type)
+		return fmt.Errorf("%w: this is for nodes of the cluster alone", object.ErrPermission)
 	case row.mutates && c.peer.Role != pki.User:
-		return fmt.Errorf("%w: %v with a certificate of role %v: log in with a token of role user",
-			object.ErrPermission, f.Type, c.peer.Role)
+		return fmt.Errorf("%w: a certificate of role %v allows only to look: log in with a token of role user",
+			object.ErrPermission, c.peer.Role)
 	case row.session && !c.inSession():
-		return fmt.Errorf("%w: %v outside a session: OpenSession comes first", object.ErrInvalid, f.Type)
+		return fmt.Errorf("%w: this connection has no session", object.ErrInvalid)
 	}
 	c.mu.Lock()
 	if row.slow {

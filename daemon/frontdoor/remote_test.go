@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -273,6 +274,39 @@ func TestFrameWithADescriptorEndsAFarConnection(t *testing.T) {
 	}
 	if _, err := link.Receive(nil); !errors.Is(err, io.EOF) {
 		t.Errorf("the connection goes on: %v", err)
+	}
+}
+
+// TestRefusalsNameNoMessages: what a user may not do is refused in the user's words. The names of messages are for who
+// reads ipc/PROTOCOL.md, after a breach of it.
+func TestRefusalsNameNoMessages(t *testing.T) {
+	d := openFar(t)
+	for role, refused := range map[pki.Role]func(r row) bool{
+		pki.User:     func(r row) bool { return r.local || r.admin || r.node || r.session },
+		pki.ReadOnly: func(r row) bool { return r.mutates },
+	} {
+		link, err := d.enter(t, certificateFrom(t, d.cluster.authority, role))
+		if err != nil {
+			t.Fatal(err)
+		}
+		kinds := []wire.Type{0x7ff0} // of a later release
+		for kind, r := range rows {
+			if refused(r) {
+				kinds = append(kinds, kind)
+			}
+		}
+		for _, kind := range kinds {
+			_, err := ask(link, kind, nil)
+			if err == nil || errors.Is(err, object.ErrProtocol) {
+				t.Errorf("%v as %v: %v", kind, role, err)
+				continue
+			}
+			for named := range rows {
+				if regexp.MustCompile(`\b` + named.String() + `\b`).MatchString(err.Error()) {
+					t.Errorf("%v as %v: %v", kind, role, err)
+				}
+			}
+		}
 	}
 }
 
