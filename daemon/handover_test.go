@@ -29,7 +29,7 @@ func aDaemonProcess() {
 	log := logrus.New()
 	log.SetOutput(os.Stderr)
 	log.SetLevel(logrus.ErrorLevel)
-	d, err := New(configUnder(os.Getenv("HANDOVER_DIR")), Build{Version: "test", WorkerArgs: []string{"-fake"}}, log)
+	d, err := New(configUnder(os.Getenv("HANDOVER_DIR")), standIn(noPlatform), log)
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)

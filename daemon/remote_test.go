@@ -951,17 +951,17 @@ func TestNoSandboxNoStrangers(t *testing.T) {
 	}
 	far, near := frontdoor.Peer{Tenant: "lab", Remote: "192.0.2.7:4"}, frontdoor.Peer{Tenant: "lab"}
 	for _, x := range []struct {
-		args  string
+		found string
 		trust bool
 		peer  frontdoor.Peer
 		want  error
 	}{
-		{"-fake", false, far, nil}, {"-fake-open", false, far, object.ErrPermission}, {"-fake-open", true, far, nil},
-		{"-fake-open", false, near, nil},
+		{noPlatform, false, far, nil}, {noSandbox, false, far, object.ErrPermission}, {noSandbox, true, far, nil},
+		{noSandbox, false, near, nil},
 	} {
 		c := aConfig(t)
 		c.TrustRemote = x.trust
-		d, stop := serveWith(t, c, x.args)
+		d, stop := serveWith(t, c, x.found)
 		id, _, err := d.OpenSession(context.Background(), x.peer, "test", options)
 		if !errors.Is(err, x.want) || x.want != nil && !strings.Contains(err.Error(), "--trust-remote") {
 			t.Errorf("%+v: %v", x, err)
