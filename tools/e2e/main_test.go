@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"tendril/tools/e2e/await"
 	"tendril/tools/e2e/rig"
 )
 
@@ -305,16 +306,14 @@ func (p *program) want(answer, format string, args ...any) {
 // seconds on a quiet machine, a minute beside other runs of these tests.
 func eventually(t *testing.T, condition func() error) {
 	t.Helper()
-	deadline := time.Now().Add(limit)
-	for {
+	for began := time.Now(); ; await.Rest(began) {
 		err := condition()
 		if err == nil {
 			return
 		}
-		if time.Now().After(deadline) {
+		if time.Since(began) > limit {
 			t.Fatal(err)
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 }
 

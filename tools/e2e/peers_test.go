@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"tendril/tools/e2e/await"
 	"tendril/tools/e2e/rig"
 )
 
@@ -189,12 +190,12 @@ type linkStatus struct {
 // awaitLinks waits for what a node says of its links: programs tell it a moment later.
 func awaitLinks(t *testing.T, n *rig.Node, what string, is func([]linkStatus) bool) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	for began := time.Now(); ; await.Rest(began) {
 		l := links(t, n)
 		if is(l) {
 			return
 		}
-		if time.Now().After(end) {
+		if time.Since(began) > limit {
 			t.Fatalf("a node does not say %s: %+v", what, l)
 		}
 	}

@@ -13,11 +13,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 // built is the directory of the real program, built once for all tests.
@@ -98,17 +98,18 @@ func (n *node) start(args ...string) {
 		n.t.Fatal(err)
 	}
 	go func(process *exec.Cmd, ended chan struct{}) { process.Wait(); close(ended) }(n.process, n.ended)
-	for range 1000 {
-		if code, _, _ := n.run("", "status"); code == 0 {
-			return
-		}
+	await.Until(n.t, "answer of the daemon", func() bool {
 		select {
 		case <-n.ended:
 			n.t.Fatalf("the daemon ended:\n%s", &n.log)
-		case <-time.After(10 * time.Millisecond):
+		default:
 		}
-	}
-	n.t.Fatal("the daemon does not answer")
+		if _, err := os.Stat(n.socket); err != nil { // a question costs a process
+			return false
+		}
+		code, _, _ := n.run("", "status")
+		return code == 0
+	})
 }
 
 // newNode is a place for a node that is not started.
@@ -388,13 +389,7 @@ func TestKilledDaemonIsReplaced(t *testing.T) {
 	}
 	defer again.Wait()
 	defer again.Process.Signal(syscall.SIGTERM)
-	for range 1000 {
-		if code, _, _ := n.run("", "ls"); code == 0 {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Error("the second daemon does not serve")
+	await.Until(t, "second daemon that serves", func() bool { code, _, _ := n.run("", "ls"); return code == 0 })
 }
 
 // varying replaces what differs from run to run.
@@ -478,14 +473,11 @@ func TestDriverThatDoesNotLoad(t *testing.T) {
 	}
 	n.file("vendors/broken.icd", []byte("/no/such/driver.so\n"))
 	n.process.Process.Signal(syscall.SIGHUP)
-	for range 1000 {
-		if _, out, _ := n.run("", "status"); strings.Contains(out, "failed") && strings.Contains(out, "broken.icd") {
-			n.want(0, []string{"No OpenCL device"}, "devices")
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Errorf("status does not report the driver:\n%s", &n.log)
+	await.Until(t, "status that reports the driver", func() bool {
+		_, out, _ := n.run("", "status")
+		return strings.Contains(out, "failed") && strings.Contains(out, "broken.icd")
+	})
+	n.want(0, []string{"No OpenCL device"}, "devices")
 }
 
 func TestEveryVerbHasHelpWithAnExample(t *testing.T) {

@@ -10,11 +10,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"tendril/daemon"
 	"tendril/daemon/inspect"
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 // farNode starts a node that other machines reach, and gives its address.
@@ -223,15 +223,7 @@ func TestPublishAndGetByName(t *testing.T) {
 		out := n.want(0, nil, "ls", "--published")
 		return !strings.Contains(out, "fleeting") && !strings.Contains(out, "moved")
 	}
-	for range 200 {
-		if gone() {
-			break
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	if !gone() {
-		t.Error("objects that are gone are published")
-	}
+	await.Until(t, "end of what is published of objects that are gone", gone)
 	n.want(0, []string{"other"}, "get", "moved")
 	n.want(0, nil, "rm", "moved")
 	n.want(0, nil, "rm", "w.bin")

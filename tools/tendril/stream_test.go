@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 func TestStreamVerbs(t *testing.T) {
@@ -73,14 +73,10 @@ func TestStreamPushKilled(t *testing.T) {
 	if _, err := in.Write([]byte("first\n")); err != nil {
 		t.Fatal(err)
 	}
-	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
-		if _, out, _ := n.run("", "stream", "ls"); strings.Contains(out, "1 of 16") {
-			break
-		}
-		if time.Since(begun) > time.Minute {
-			t.Fatal("the line never came")
-		}
-	}
+	await.Until(t, "line in the stream", func() bool {
+		_, out, _ := n.run("", "stream", "ls")
+		return strings.Contains(out, "1 of 16")
+	})
 	push.Process.Kill()
 	push.Wait()
 	in.Close()

@@ -21,13 +21,16 @@ const (
 // Until waits until a state is there. what names it.
 func Until(t testing.TB, what string, there func() bool) {
 	t.Helper()
-	for began := time.Now(); !there(); {
-		took := time.Since(began)
-		if took > limit {
+	for began := time.Now(); !there(); Rest(began) {
+		if time.Since(began) > limit {
 			t.Fatalf("within %v there was no %s", limit, what)
 		}
-		time.Sleep(min(max(took/pausePart, leastPause), mostPause))
 	}
+}
+
+// Rest is the pause between two looks at what is waited for since began.
+func Rest(began time.Time) {
+	time.Sleep(min(max(time.Since(began)/pausePart, leastPause), mostPause))
 }
 
 // Blocked waits until n goroutines at least are inside a function and cannot go on: they wait for a lock, a channel,
