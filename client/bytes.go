@@ -170,7 +170,7 @@ func (r *Remote) ID() object.ID { return r.id }
 // Size gives the object's size in bytes.
 func (r *Remote) Size() uint64 { return r.size }
 
-// Class gives the object's life-time class.
+// Class gives the object's lifetime class.
 func (r *Remote) Class() object.Class { return r.class }
 
 // Meta gives the object's metadata; it must not be changed.

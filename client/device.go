@@ -285,7 +285,7 @@ func (o *DeviceObject) ID() object.ID { return o.held.id }
 // Size gives the object's size in bytes.
 func (o *DeviceObject) Size() uint64 { return o.held.size }
 
-// Class gives the object's life-time class.
+// Class gives the object's lifetime class.
 func (o *DeviceObject) Class() object.Class { return o.held.class }
 
 // Meta gives the object's metadata; it must not be changed.

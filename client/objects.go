@@ -31,7 +31,7 @@ type CreateOptions struct {
 	EphemeralName bool
 }
 
-// class is the life-time that the options come to.
+// class is the lifetime that the options come to.
 func (o *CreateOptions) class() object.Class {
 	switch {
 	case o.Class != object.Ephemeral:
@@ -393,7 +393,7 @@ func (o *Object) ID() object.ID { return o.id }
 // Size gives the object's size in bytes.
 func (o *Object) Size() uint64 { return o.size }
 
-// Class gives the object's life-time class.
+// Class gives the object's lifetime class.
 func (o *Object) Class() object.Class { return o.class }
 
 // Meta gives the object's metadata; it must not be changed.

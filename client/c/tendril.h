@@ -203,7 +203,7 @@ static inline tendril_key tendril_by_id(tendril_id id)
 	return key;
 }
 
-/* Life-time classes. */
+/* Lifetime classes. */
 enum tendril_lifetime {
 	TENDRIL_EPHEMERAL = 0, /* gone with its last reference */
 	TENDRIL_TTL = 1,       /* gone when its time is over */
@@ -493,7 +493,7 @@ TENDRIL_API void tendril_release_device(tendril_device_object *);
 TENDRIL_API int tendril_copy(tendril *, const tendril_id *to, uint64_t to_offset, tendril_key from,
                              uint64_t from_offset, uint64_t size);
 
-/* ---- Names and life-times --------------------------------------------------------------------------------------- */
+/* ---- Names and lifetimes ---------------------------------------------------------------------------------------- */
 
 /* Deletes a sealed object and its name. Its memory is freed with the last reference. */
 TENDRIL_API int tendril_delete(tendril *, tendril_key);

@@ -1,4 +1,4 @@
-// Package object is the store's vocabulary: identifiers, life-time classes, states, kinds, the description of
+// Package object is the store's vocabulary: identifiers, lifetime classes, states, kinds, the description of
 // an object and the sentinel errors with the numbers they travel under. It holds no state and takes no locks;
 // it trusts nobody: every parser here is fed with bytes that a peer chose and checks them.
 package object
@@ -61,7 +61,7 @@ func (id *ID) UnmarshalText(b []byte) error {
 // Class says how long an object lives.
 type Class uint8
 
-// The life-time classes; the numbers travel (ipc/PROTOCOL.md).
+// The lifetime classes; the numbers travel (ipc/PROTOCOL.md).
 const (
 	Ephemeral Class = 0 // gone with its last reference
 	TTL       Class = 1 // gone after a time; references keep its memory a little longer

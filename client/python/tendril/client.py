@@ -1058,7 +1058,7 @@ def _seal_full(draft: Draft, source: Source) -> Object:
 
 
 def _lifetime(lifetime: Optional[str], name: str, ttl: Optional[float]) -> int:
-    """The number of a life-time. None is ttl with a ttl, named with a name, else ephemeral."""
+    """The number of a lifetime. None is ttl with a ttl, named with a name, else ephemeral."""
     chosen = lifetime or ("ttl" if ttl is not None else "named" if name else "ephemeral")
     if chosen not in _CLASSES:
         raise Invalid("unknown lifetime %r: use one of %s" % (chosen, ", ".join(_CLASSES)))
@@ -1066,7 +1066,7 @@ def _lifetime(lifetime: Optional[str], name: str, ttl: Optional[float]) -> int:
 
 
 def _before_name(lifetime: Optional[str]) -> Optional[str]:
-    """The life-time of an object that gets its name after its seal: only one with a name can be "named"."""
+    """The lifetime of an object that gets its name after its seal: only one with a name can be "named"."""
     return None if lifetime == "named" else lifetime
 
 

@@ -1,4 +1,4 @@
-"""Labels, life-times, watching, many at once, ranges, DLPack, pickles and reconnecting, against the real daemon."""
+"""Labels, lifetimes, watching, many at once, ranges, DLPack, pickles and reconnecting, against the real daemon."""
 
 import ctypes
 import gc
