@@ -26,7 +26,8 @@ func (c *cli) clusterLeaveVerb() *cobra.Command {
 			"and publishes again what it had published. Its clients on other machines must log in again. The command can be\n" +
 			"stopped at any time, and started again.\n\n" +
 			"With --anyway the node leaves even if no other node can take everything, or the cluster does not answer. In the latter\n" +
-			"case remove this node from the cluster afterwards: tendril cluster remove, on another node. A node that has left may have kept the authority's key.\n" +
+			"case remove this node from the cluster afterwards: tendril cluster remove, on another node. A node\n" +
+			"that has left may have kept the authority's key: tendril cluster rotate gives the cluster another one.\n" +
 			"Only root and the daemon's own user may do this.",
 		Example: "  tendril cluster leave\n  tendril cluster leave --anyway --json",
 		Args:    cobra.NoArgs,

@@ -20,11 +20,11 @@ func (c *cli) clusterRotateVerb() *cobra.Command {
 		Use:   "rotate",
 		Short: "Give the cluster another authority, without a stop",
 		Long: "Give the cluster another authority, for example because a node that has left may have kept the key of the present\n" +
-			"one. Nodes then sign with the new one, and believe both. Clients that connect, or are connected, get a certificate of\n" +
-			"the new one within 10 minutes. Until the end, the command says which nodes and clients have not followed yet; after\n" +
-			"it, the command begins another rotation.\n\n" +
-			"With --finish the old authority is believed no more. Tokens for clients and nodes that were made before are then of\n" +
-			"no use; make new ones. A client that was not connected in between logs in again. Nodes of other clusters that name\n" +
+			"one. Nodes then sign with the new authority, and accept both. Clients that connect, or are connected, get a\n" +
+			"certificate of the new one within 10 minutes. Run the command again to see which nodes and clients have not\n" +
+			"followed yet.\n\n" +
+			"With --finish the old authority is no longer accepted, and the rotation is over. Tokens from before are then of no\n" +
+			"use; make new ones. A client that was not connected in between logs in again. Nodes of other clusters that name\n" +
 			"this one as a peer have to name the new authority. Only root and the daemon's own user may do this.",
 		Example: "  tendril cluster rotate\n  tendril cluster rotate            # who has not followed yet?\n" +
 			"  tendril cluster rotate --finish",
@@ -47,7 +47,7 @@ func (c *cli) clusterRotateVerb() *cobra.Command {
 		}
 		return c.sayRotation(s)
 	})
-	cmd.Flags().BoolVar(&finish, "finish", false, "believe the old authority no more")
+	cmd.Flags().BoolVar(&finish, "finish", false, "end the rotation: accept the old authority no longer")
 	cmd.Flags().BoolVar(&anyway, "anyway", false, "finish even if some nodes or clients have not followed")
 	return c.jsonFlag(cmd)
 }
@@ -62,11 +62,11 @@ func (c *cli) sayRotation(s daemon.RotateStatus) error {
 		return nil
 	}
 	if s.Finished {
-		c.say("The old authority is believed no more. Make new tokens: those from before are of no use.")
+		c.say("The old authority is no longer accepted. Make new tokens: those from before are of no use.")
 		return nil
 	}
 	if s.Begun {
-		c.say("The cluster gets this authority. The old one is believed until: tendril cluster rotate --finish")
+		c.say("The cluster gets this authority. The old one is accepted until: tendril cluster rotate --finish")
 	}
 	if len(s.Waiting) > 0 {
 		c.say("These nodes have not followed yet: " + plain(strings.Join(s.Waiting, ", ")))

@@ -214,7 +214,7 @@ func (d *doctor) checkDaemon(ctx context.Context) {
 	d.checkDevices(conn.Socket())
 	d.checkGPUs(ctx, conn)
 	for _, x := range fallbackRows(status) {
-		d.note("done without", notable, "", "%s: %s", x[0], x[1])
+		d.note("not used", notable, "", "%s: %s", x[0], x[1])
 	}
 }
 

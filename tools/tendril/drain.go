@@ -85,8 +85,11 @@ func (c *cli) drain(ctx context.Context, conn *client.Conn, node string) error {
 	if c.json {
 		return errors.Join(c.printJSON(s), err)
 	}
-	c.say(fmt.Sprintf("Moved away from %s: %d of %s.", plain(node), s.Moved,
-		object.Counted(s.Moved+len(s.Left), "published object")))
+	if all := s.Moved + len(s.Left); all > 0 {
+		c.say(fmt.Sprintf("Moved away from %s: %d of %s.", plain(node), s.Moved, object.Counted(all, "published object")))
+	} else {
+		c.say(fmt.Sprintf("None of your published objects is at %s: there is nothing to move.", plain(node)))
+	}
 	return err
 }
 

@@ -41,9 +41,9 @@ const exitHelp = "Exit codes: " + exitCodes + "\n" + exitOthers
 const exitCodes = `0 done, 1 failure, 2 wrong usage, 3 no daemon, 4 not found, 5 the store or the quota is full,
 6 not allowed, 7 no such device, 8 the name is taken, 9 timed out.`
 
-const exitOthers = `"run" and "trace" exit with the program's own code, 127 where there is no such program and 126
-where it cannot be run. An interrupted command exits with 130 (Ctrl-C), or 128 and the number of another signal: what
-it was storing is undone, what it has asked nodes for goes on.`
+const exitOthers = `"run", "lease" and "trace" exit with the program's own code, 127 where there is no such program and
+126 where it cannot be run. An interrupted command exits with 130 (Ctrl-C), or 128 and the number of another signal:
+what it was storing is undone, what it has asked nodes for goes on.`
 
 // usageError is a fault in how the command was written.
 type usageError struct{ error }

@@ -50,12 +50,7 @@ func (c *cli) leaseVerb() *cobra.Command {
 		Long:    leaseLong,
 		Example: leaseExample,
 		GroupID: "opencl",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usagef("lease needs a program: tendril lease -- PROGRAM ARGS…")
-			}
-			return nil
-		},
+		Args:    needsProgram,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.lease(cmd.Context(), count, device, wait, nodes, args)
 		},

@@ -79,13 +79,14 @@ func TestEmptyLists(t *testing.T) {
 		{"No object has the label kind=raw.", []string{"ls", "--label", "kind=raw"}},
 		{"Nobody shares an object with you.", []string{"ls", "--shared"}},
 		{"You have no published objects.", []string{"ls", "--published"}},
+		{`No published object has a name that begins with "photo".`, []string{"ls", "--published", "photo"}},
 		{"No objects.", []string{"ls", "--all-tenants"}},
 		{"No OpenCL program", []string{"session", "ls"}},
 		{"No tokens.", []string{"token", "ls"}},
 		{"You have no streams.", []string{"stream", "ls"}},
 		{`No stream has a name that begins with "video".`, []string{"stream", "ls", "video"}},
 		{"You have no objects.", []string{"top", "--once"}},
-		{"not logged in to any", []string{"servers"}},
+		{"You have not logged in to any machine.", []string{"servers"}},
 	} {
 		code, out, errs := n.run("", x.args...)
 		if code != 0 || out != "" || !strings.Contains(errs, x.says) || strings.Count(errs, "\n") != 1 {

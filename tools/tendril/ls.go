@@ -73,7 +73,10 @@ func (c *cli) listPublished(ctx context.Context, conn *client.Conn, prefix strin
 }
 
 func (c *cli) printPublished(list iter.Seq2[daemon.PublishedStatus, error], prefix string) error {
-	none := noneOf(client.Query{Prefix: prefix}, "You have no published objects. Publish one: tendril put FILE --publish")
+	none := "You have no published objects. Publish one: tendril put FILE --publish"
+	if prefix != "" {
+		none = fmt.Sprintf("No published object has a name that begins with %q.", prefix)
+	}
 	var late error
 	if c.json {
 		list = untilTimeout(list, &late)

@@ -54,7 +54,7 @@ func (c *cli) place(ctx context.Context, conn *client.Conn, what, policy string,
 	case explain:
 		return c.explainPlace(s)
 	}
-	fmt.Fprintf(c.term.out, "next replica: %s\nget here: %s\n", first(s.Targets, "no node"),
+	fmt.Fprintf(c.term.out, "next replica: %s\nget here: %s\n", first(s.Targets, "no node (--explain says why)"),
 		first(s.Sources, "from this node's memory"))
 	return nil
 }

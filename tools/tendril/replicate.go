@@ -35,11 +35,11 @@ func (c *cli) replicateVerb() *cobra.Command {
 		Args:    cobra.ExactArgs(1),
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if o.Wanted == 0 && o.To == "" {
-			return usagef("replicate needs --replicas N or --to NODE")
-		}
 		if err := checkReplicas(cmd, o.Wanted); err != nil {
 			return err
+		}
+		if o.Wanted == 0 && o.To == "" {
+			return usagef("replicate needs --replicas N or --to NODE")
 		}
 		return c.asking(func(ctx context.Context, conn *client.Conn, args []string) error {
 			return c.replicate(cmd.Context(), conn, args[0], o, wait)

@@ -28,12 +28,7 @@ func (c *cli) runVerb() *cobra.Command {
 			"replaces this process, so signals and the exit code are the program's own.",
 		Example: runExample,
 		GroupID: "opencl",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usagef("run needs a program: tendril run -- PROGRAM ARGS…")
-			}
-			return nil
-		},
+		Args:    needsProgram,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			program, err := runnable(args[0])
 			if err != nil {
@@ -54,6 +49,18 @@ func (c *cli) runVerb() *cobra.Command {
 	cmd.Flags().SetInterspersed(false) // what follows PROGRAM is PROGRAM's
 	o.flags(cmd)
 	return cmd
+}
+
+// needsProgram checks that a command which runs a program is given one. A time after --wait is none: it is the flag's.
+func needsProgram(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return usagef("%[1]s needs a program: tendril %[1]s -- PROGRAM ARGS…", cmd.Name())
+	}
+	wait := cmd.Flags().Lookup("wait")
+	if _, err := leaseWait(args[0]); err == nil && cmd.ArgsLenAtDash() < 0 && wait.Value.String() == wait.NoOptDefVal {
+		return usagef("a time is written after =, as in --wait=%s; %q is where the program stands", args[0], args[0])
+	}
+	return nil
 }
 
 // mergeEnv replaces and adds variables; one with an empty value is taken out.

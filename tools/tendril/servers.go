@@ -46,7 +46,7 @@ func (c *cli) serversVerb() *cobra.Command {
 				return c.printJSON(list)
 			}
 			if len(list) == 0 {
-				c.say("You have not logged in to any: tendril login HOST")
+				c.say("You have not logged in to any machine. Log in to one: tendril login HOST")
 				return nil
 			}
 			rows := make([][]string, len(list))

@@ -206,8 +206,12 @@ func (c *cli) streamPopVerb() *cobra.Command {
 			if dir == "" && !lines && c.term.isOut {
 				return usagef("refusing to write binary data to a terminal: use --dir, pipe the output, or use --lines for text")
 			}
-			return c.streamPop(cmd.Context(), args[0], count, wait,
+			err := c.streamPop(cmd.Context(), args[0], count, wait,
 				func(f *client.Frame) error { return c.putFrame(f, dir, lines) })
+			if errors.Is(err, object.ErrTimeout) {
+				err = hinted{err, "See which streams there are, and who has them open, with: tendril stream ls"}
+			}
+			return err
 		},
 	}
 	cmd.Flags().IntVarP(&count, "number", "n", 0, "stop after this many frames (0: at the end of the stream)")

@@ -91,7 +91,7 @@ func TestStreamPopOfNothing(t *testing.T) {
 	n := startNode(t)
 	code, _, errs := n.run("", "stream", "pop", "nothere", "--lines", "--wait", "1500ms")
 	if code != exitTimeout || !strings.Contains(errs, "There was no stream nothere") ||
-		!strings.Contains(errs, "Ctrl-C") {
+		!strings.Contains(errs, "Ctrl-C") || !strings.Contains(errs, "tendril stream ls") {
 		t.Errorf("%d %q", code, errs)
 	}
 	if code, _, errs := n.run("a\n", "stream", "push", "there", "--lines", "--more", "--keep"); code != 0 {

@@ -55,13 +55,8 @@ func (c *cli) traceVerb() *cobra.Command {
 		Long:    traceLong,
 		Example: traceExample,
 		GroupID: "opencl",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usagef("trace needs a program: tendril trace -- PROGRAM ARGS…")
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error { return c.trace(cmd.Context(), &o, args) },
+		Args:    needsProgram,
+		RunE:    func(cmd *cobra.Command, args []string) error { return c.trace(cmd.Context(), &o, args) },
 	}
 	cmd.Flags().SetInterspersed(false) // what follows PROGRAM is PROGRAM's
 	cmd.Flags().StringVarP(&o.out, "output", "o", "trace.json", "the file to write")

@@ -246,7 +246,7 @@ func TestOneNodesCluster(t *testing.T) {
 	if out := n.want(0, nil, "ls", "--published"); strings.Contains(out, "a ") {
 		t.Errorf("still published:\n%s", out)
 	}
-	n.want(0, []string{"0 of 0 published objects"}, "drain")
+	n.want(0, []string{"there is nothing to move"}, "drain")
 	n.want(0, []string{`"moved": 0`, `"left": []`}, "drain", "--json")
 	n.want(0, nil, "publish", "a")
 	if code, out, errs := n.run("", "drain", "--json"); code == 0 || !strings.Contains(out, `"why": `) ||
@@ -272,8 +272,8 @@ func TestWhatIsMeant(t *testing.T) {
 	}
 	n.want(0, []string{"The cluster gets this authority."}, "cluster", "rotate")
 	n.want(0, []string{`"authority"`}, "cluster", "rotate", "--json")
-	n.want(0, []string{"The old authority is believed no more."}, "cluster", "rotate", "--finish", "--anyway")
-	if code, _, said := n.run("", "cluster", "rotate", "--finish"); code != 0 || strings.Contains(said, "believed no more") ||
+	n.want(0, []string{"The old authority is no longer accepted."}, "cluster", "rotate", "--finish", "--anyway")
+	if code, _, said := n.run("", "cluster", "rotate", "--finish"); code != 0 || strings.Contains(said, "no longer accepted") ||
 		!strings.Contains(said, "nothing was done now") {
 		t.Errorf("finished again: %d, %s", code, said)
 	}
