@@ -635,6 +635,10 @@ func (c *Conn) undoReply(k *call) {
 		undoWith(k, new(wire.HoldReply), func(m *wire.HoldReply) { c.postRelease(k.gen, m.ID) })
 	case wire.CreateDevice, wire.GetDevice:
 		undoWith(k, new(wire.DeviceReply), func(m *wire.DeviceReply) { c.postRelease(k.gen, m.ID) })
+	case wire.IPCHandle:
+		undoWith(k, new(wire.IPCReply), func(m *wire.IPCReply) {
+			c.post(k.gen, wire.CloseIPC, &wire.Number{N: m.Number})
+		})
 	case wire.AttachObject:
 		undoWith(k, new(wire.AttachReply), func(m *wire.AttachReply) { c.postRelease(k.gen, m.ID) })
 	case wire.AllocSegment:

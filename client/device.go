@@ -333,3 +333,45 @@ func (c *Conn) CopyObject(ctx context.Context, to object.ID, toOffset uint64, fr
 	return c.simple(ctx, wire.CopyObject, &wire.CopyRequest{To: to, ToOffset: toOffset, From: from, FromName: fromName,
 		FromOffset: fromOffset, Bytes: bytes})
 }
+
+// IPCHandle is a copy of an object in the memory of a GPU for programs that open a CUDA handle, and no descriptor: in
+// another process than the daemon's keeper, with cuIpcOpenMemHandle or cudaIpcOpenMemHandle on that GPU. It is no part
+// of the object: who opens it may write it, and it stays when the object goes. It is charged to the tenant until
+// Release. It goes with the connection, and with the daemon's keeper, which a fault of its driver may end at any time;
+// whoever has it open closes it before Release.
+type IPCHandle struct {
+	Device    object.Device
+	SizeBytes uint64 // of the object: the copy's first bytes
+	Bytes     uint64 // of the copy
+	Handle    [object.IPCHandleBytes]byte
+
+	c      *Conn
+	number uint64
+	gen    uint64 // the life of the connection that it belongs to
+}
+
+// IPCHandle copies a sealed object of kind cuda, by name where id is zero, and gives a handle of the copy. The caller
+// must Release it. Errors: as GetDevice's; object.ErrUnsupported for other kinds, or an earlier release's daemon;
+// ErrFull, ErrQuota; ErrLimit: this connection has 64 of them; ErrNoDevice (the driver failed).
+func (c *Conn) IPCHandle(ctx context.Context, id object.ID, name string) (*IPCHandle, error) {
+	if err := c.notShared(wire.IPCHandle.String()); err != nil {
+		return nil, err
+	}
+	k, err := c.roundTrip(ctx, wire.IPCHandle, &wire.NameMessage{ID: id, Name: name})
+	if err != nil {
+		return nil, err
+	}
+	defer k.recycle()
+	var m wire.IPCReply
+	if err := m.Decode(k.payload); err != nil {
+		return nil, err
+	}
+	return &IPCHandle{Device: m.Device, SizeBytes: m.SizeBytes, Bytes: m.Bytes, Handle: m.Handle, c: c,
+		number: m.Number, gen: k.gen}, nil
+}
+
+// Release gives the copy back. Errors: object.ErrNoDevice: it had ended with the keeper before, and the handle was of
+// no use since; ErrDisconnected: it went with the connection. A second Release is object.ErrNotFound.
+func (h *IPCHandle) Release(ctx context.Context) error {
+	return h.c.tell(ctx, h.gen, wire.CloseIPC, &wire.Number{N: h.number})
+}

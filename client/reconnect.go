@@ -247,6 +247,7 @@ var repeatable = map[wire.Type]bool{
 	wire.Leases:           true,
 	wire.CreateDevice:     true,
 	wire.GetDevice:        true,
+	wire.IPCHandle:        true,
 	wire.Place:            true,
 	wire.Replicate:        true,
 	wire.AttachObject:     true, // the daemon knows the attempt

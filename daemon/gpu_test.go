@@ -2,9 +2,11 @@ package daemon
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -193,6 +195,66 @@ func TestObjectsOnGPUs(t *testing.T) {
 	})
 	conn.Close()
 	other.Close()
+	stop()
+}
+
+// A program that opens CUDA handles alone gets one of a copy, which is charged, and goes with its connection; that of a
+// keeper that ended is dead, and said to be.
+func TestIPCHandles(t *testing.T) {
+	c := aConfig(t)
+	c.CUDADriver, c.QuotaDevice = fakecuda.Build(t), 6<<20
+	d, stop := serve(t, c)
+	conn, gpu := dialGPU(t, c.Socket)
+	charged := func() (n uint64) {
+		for _, x := range d.store.Status().Devices {
+			n += x.Bytes
+		}
+		return n
+	}
+	ctx, numbers := t.Context(), []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9}
+	putOnGPU(t, conn, gpu, "canary", client.CreateOptions{Name: "n", Class: object.Named}).Release()
+	asker, _ := dialGPU(t, c.Socket)
+	h, err := asker.IPCHandle(ctx, object.ID{}, "n")
+	if err != nil || h.Device != gpu || h.SizeBytes != 6 || h.Bytes != 2<<20 || charged() != 4<<20 {
+		t.Fatalf("%+v, %v, %d charged", h, err, charged())
+	}
+	// as the fake driver opens it in another process
+	at := fmt.Sprintf("/proc/%d/fd/%d", binary.LittleEndian.Uint32(h.Handle[:]), binary.LittleEndian.Uint32(h.Handle[4:]))
+	if raw, err := os.ReadFile(at); err != nil || len(raw) != 2<<20 || string(raw[:8]) != "canary\x00\x00" {
+		t.Errorf("%d bytes behind the handle, %v", len(raw), err)
+	}
+	if _, err := asker.IPCHandle(ctx, object.ID{}, "n"); err != nil {
+		t.Error(err)
+	}
+	if _, err := asker.IPCHandle(ctx, object.ID{}, "n"); !errors.Is(err, object.ErrQuota) {
+		t.Errorf("beyond the quota: %v", err)
+	}
+	if err := h.Release(ctx); err != nil || charged() != 4<<20 {
+		t.Errorf("%v, %d charged", err, charged())
+	}
+	if err := h.Release(ctx); !errors.Is(err, object.ErrNotFound) {
+		t.Errorf("a second time: %v", err)
+	}
+	if h, err = conn.IPCHandle(ctx, object.ID{}, "n"); err != nil {
+		t.Fatal(err)
+	}
+	asker.Close()
+	await.Until(t, "end of what the other connection had", func() bool { return charged() == 4<<20 })
+	if err := unix.Kill(d.keeper.Status().PID, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "the keeper's end", func() bool { return !slices.ContainsFunc(numbers, d.keeper.HasIPC) })
+	err = h.Release(ctx)
+	if !errors.Is(err, object.ErrNoDevice) || !strings.Contains(err.Error(), "ended") || charged() != 2<<20 {
+		t.Errorf("of a keeper that was killed: %v, %d charged", err, charged())
+	}
+	again, err := conn.IPCHandle(ctx, object.ID{}, "n")
+	if err != nil {
+		t.Errorf("of the next keeper: %v", err)
+	} else if err := again.Release(ctx); err != nil {
+		t.Error(err)
+	}
+	conn.Close()
 	stop()
 }
 

@@ -62,6 +62,8 @@ type Conn struct {
 	idleBytes uint64
 	// memory of GPUs that is kept for its next objects; made with the first
 	idleDevices map[fit][]*idleMemory
+	ipc         map[uint64]ipcMemory // copies that are lent (deviceipc.go); made with the first
+	lending     int                  // more of them that are being made
 	closed      bool
 	gone        chan struct{} // immutable; closed when Close has done everything
 
@@ -132,7 +134,7 @@ func (c *Conn) ClosesAtOnce() bool {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	return len(c.refs)+len(c.open)+len(c.seen)+len(c.written)+len(c.idle)+len(c.fills)+len(c.streams)+
-		len(c.idleDevices) == 0 &&
+		len(c.idleDevices)+len(c.ipc)+c.lending == 0 &&
 		c.slots() == nil && c.inlet == nil
 }
 
@@ -166,6 +168,9 @@ func (c *Conn) letGo() {
 	}
 	c.Written(math.MaxUint64)
 	c.dropIdleOf()
+	for number := range c.ipc {
+		c.freeIPC(number)
+	}
 	c.disown()
 	if s.departing {
 		c.keepSlots()

@@ -647,6 +647,21 @@ func (e *entry) place(offset, bytes uint64) (p Place, err error) {
 	return p, err
 }
 
+// ipcMemory is what a connection has lent, charged as an object of that GPU is.
+type ipcMemory struct {
+	device object.Device
+	bytes  uint64
+}
+
+// freeIPC gives back what IPCHandle lent. mu is held.
+func (c *Conn) freeIPC(number uint64) {
+	m := c.ipc[number]
+	delete(c.ipc, number)
+	c.s.opts.Devices.(IPCLender).FreeIPC(number)
+	c.s.unchargeDevice(c.tenant, m.device, m.bytes, 0)
+	c.s.deviceRoom = true
+}
+
 // DeviceStatus is one GPU's memory in objects.
 type DeviceStatus struct {
 	Device  object.Device `json:"device"`

@@ -24,6 +24,17 @@ type Devices interface {
 	Forget(fd int)
 }
 
+// IPCLender is a Devices that lends copies of memory of GPUs, for programs that open a handle and no descriptor. What
+// is lent lies in memory of a process's own, and ends with that. Safe for concurrent use.
+type IPCLender interface {
+	// LendIPC copies bytes from a place on a GPU into such memory, of real bytes. Errors: as Devices.Allocate.
+	LendIPC(who Asker, from Place, bytes uint64) (n uint64, handle [object.IPCHandleBytes]byte, real uint64, err error)
+	// HasIPC says whether memory n is there still. It does not wait.
+	HasIPC(n uint64) bool
+	// FreeIPC gives memory n back. It does not wait.
+	FreeIPC(n uint64)
+}
+
 // Asker is for whom Devices does something: tenants have their turns one after the other.
 type Asker struct {
 	Tenant string

@@ -177,6 +177,28 @@ func (c *connection) copyBack(m wire.CopyRequest) error {
 	}
 }
 
+// ipcHandle lends a copy of an object in the memory of a GPU, which is brought back there before. mu is held.
+func (c *connection) ipcHandle(f *ipc.Frame, m wire.NameMessage) error {
+	header := ipc.Frame{Header: f.Header}
+	return c.later(store.WaitBytes+uint64(len(m.Name)), func() {
+		h, err := c.store.IPCHandle(m.ID, m.Name)
+		for errors.Is(err, store.ErrAway) {
+			if err = c.store.BringBack(c.ctx, m.ID, m.Name); err == nil {
+				h, err = c.store.IPCHandle(m.ID, m.Name)
+			}
+		}
+		if errors.Is(err, store.ErrDevicesEnded) {
+			return
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.answer(&header, &wire.IPCReply{Number: h.Number, Device: h.Device, SizeBytes: h.Size, Bytes: h.Bytes,
+			Handle: h.Handle}, err)
+	})
+}
+
+func (c *connection) closeIPC(m wire.Number) error { return c.store.CloseIPC(m.N) }
+
 // sealDevice seals an object in the memory of a GPU whose metadata is known now.
 func (c *connection) sealDevice(m wire.SealDeviceRequest) error {
 	return c.store.SealDevice(m.ID, m.Meta)

@@ -90,7 +90,9 @@ type Keeper struct {
 	// by the process: host memory that it has pinned, or with Options.OpenCL the names of memory that it has
 	pinned  map[clwire.HostMemory]struct{}
 	doomed  []clwire.HostMemory // of pinned: what the process is to forget
-	forgets bool                // a goroutine of links' has it do so
+	lent    map[uint64]*process // what was lent, by its number, and which process has it
+	freed   []uint64            // what the process is to take back of it
+	forgets bool                // a goroutine of links' has it do both
 }
 
 // Status is what `tendril status` shows of the keeper.
@@ -123,7 +125,8 @@ func New(o Options) *Keeper {
 		o.EndTime = 10 * time.Second
 	}
 	return &Keeper{opts: o, ended: make(chan struct{}), nodes: deviceNodes,
-		copies: map[clwire.KeeperWay]CopyStatus{}, pinned: map[clwire.HostMemory]struct{}{}}
+		copies: map[clwire.KeeperWay]CopyStatus{}, pinned: map[clwire.HostMemory]struct{}{},
+		lent: map[uint64]*process{}}
 }
 
 // deviceNodes gives what NVIDIA's driver makes: in /dev, and where Windows lends its GPU.
@@ -445,31 +448,51 @@ const forgetAtOnce = 256
 func (k *Keeper) forget() {
 	for k.turns.take("", k.ended) {
 		k.mu.Lock()
-		p, some := k.process, k.doomed[:min(len(k.doomed), forgetAtOnce)]
-		k.doomed = k.doomed[len(some):]
-		if len(some) == 0 || p == nil { // what is gone has nothing
-			k.doomed, k.forgets = nil, false
+		p, m := k.process, k.letGo()
+		if m == nil || p == nil { // what is gone has nothing
+			k.doomed, k.freed, k.forgets = nil, nil, false
 			k.mu.Unlock()
 			k.endTurn()
 			return
 		}
 		k.mu.Unlock()
-		m := &clwire.KeeperRequest{Forget: &clwire.KeeperForget{Memory: some}}
-		reply, fd, err := p.ask(m, k.opts.RequestTime, nil)
-		closeFD(fd)
-		if err != nil {
-			err = k.lost(p, err) // its end lets go of everything
-		} else {
-			err = k.faultOf(reply)
-		}
-		if err != nil && !errors.Is(err, store.ErrDevicesEnded) {
-			k.opts.Log.WithError(err).Warn("memory that the keeper was to let go of")
-		}
+		_ = k.tellOf(p, m) // it is logged
 		k.endTurn()
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.forgets = false
+}
+
+// letGo is the next request about what the process is to let go of; nil: there is nothing. mu is held.
+func (k *Keeper) letGo() *clwire.KeeperRequest {
+	if n := min(len(k.freed), forgetAtOnce); n > 0 {
+		some := k.freed[:n]
+		k.freed = k.freed[n:]
+		return &clwire.KeeperRequest{Free: &clwire.KeeperFree{IDs: some}}
+	}
+	if n := min(len(k.doomed), forgetAtOnce); n > 0 {
+		some := k.doomed[:n]
+		k.doomed = k.doomed[n:]
+		return &clwire.KeeperRequest{Forget: &clwire.KeeperForget{Memory: some}}
+	}
+	return nil
+}
+
+// tellOf sends a process such a request. An error says that the process has ended. The turn is held.
+func (k *Keeper) tellOf(p *process, m *clwire.KeeperRequest) (lost error) {
+	reply, fd, err := p.ask(m, k.opts.RequestTime, nil)
+	closeFD(fd)
+	if err == nil {
+		err = k.faultOf(reply)
+	} else {
+		lost = k.lost(p, err) // its end lets go of everything
+		err = lost
+	}
+	if err != nil && !errors.Is(err, store.ErrDevicesEnded) {
+		k.opts.Log.WithError(err).Warn("memory that the keeper was to let go of")
+	}
+	return lost
 }
 
 func closeFD(fd int) {
@@ -507,10 +530,14 @@ func (k *Keeper) askTimed(who store.Asker, took *time.Duration, m *clwire.Keeper
 		if p, err = k.running(); err != nil {
 			return nil, -1, err
 		}
+		if err = k.takeBack(p); err != nil {
+			continue
+		}
 		began := time.Now()
 		if reply, fd, err = p.ask(m, k.opts.RequestTime, files); err == nil {
 			*took = time.Since(began)
 			k.answered(reply)
+			k.hasLent(p, m, reply)
 			return reply, fd, k.faultOf(reply)
 		}
 		err = k.lost(p, err)
@@ -561,7 +588,7 @@ func (k *Keeper) running() (*process, error) {
 	if k.process != nil { // it has ended by itself
 		k.process.control.Close()
 		k.process = nil
-		clear(k.pinned)
+		k.forgotten()
 	}
 	k.stuck = nil
 	p, err := k.start()
@@ -648,21 +675,31 @@ func (k *Keeper) ProbeOver() {
 	}
 }
 
+// forgotten notes that what the process had went with it. mu is held.
+func (k *Keeper) forgotten() {
+	clear(k.pinned)
+	if len(k.lent) > 0 {
+		k.opts.Log.WithField("handles", len(k.lent)).Warn("handles of GPU memory ended with the keeper that had lent it")
+	}
+	clear(k.lent)
+	k.freed = nil
+}
+
 // rest ends a keeper that nobody has asked for a while: its context takes memory of the GPU. One of an OpenCL platform
-// that has memory of objects stays: that memory would go with it.
+// that has memory of objects stays, and one that has lent some: that memory would go with it.
 func (k *Keeper) rest() {
 	if !k.turns.try() {
 		return // a request is under way, and sets the timer again
 	}
 	defer k.turns.give()
 	k.mu.Lock()
-	if k.opts.OpenCL != nil && len(k.pinned) > 0 {
+	if k.opts.OpenCL != nil && len(k.pinned) > 0 || len(k.lent) > 0 {
 		k.mu.Unlock() // its last Forget is a request, after which the timer is set again
 		return
 	}
 	p := k.process
 	k.process, k.used = nil, false
-	clear(k.pinned)
+	k.forgotten()
 	k.mu.Unlock()
 	if p != nil {
 		k.end(p)
@@ -689,7 +726,7 @@ func (k *Keeper) lost(p *process, why error) error {
 	if k.process == p {
 		k.process = nil
 	}
-	clear(k.pinned)
+	k.forgotten()
 	if k.closed {
 		return store.ErrDevicesEnded
 	}

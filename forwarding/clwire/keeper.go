@@ -11,6 +11,8 @@ type KeeperRequest struct {
 	Copy     *KeeperCopy     `json:"copy,omitempty"`
 	End      *KeeperEnd      `json:"end,omitempty"`
 	Forget   *KeeperForget   `json:"forget,omitempty"`
+	Lend     *KeeperLend     `json:"lend,omitempty"`
+	Free     *KeeperFree     `json:"free,omitempty"`
 }
 
 // KeeperList asks for the devices.
@@ -43,6 +45,19 @@ type KeeperForget struct {
 	Memory []HostMemory `json:"memory"`
 }
 
+// KeeperLend asks for a copy of memory of a device, whose descriptor comes with it, in memory of the keeper's own,
+// which other processes open by a handle. It ends with the keeper.
+type KeeperLend struct {
+	ID    uint64      `json:"id"` // never used again
+	From  KeeperPlace `json:"from"`
+	Bytes uint64      `json:"bytes"`
+}
+
+// KeeperFree gives such memory back. What is not known is no error.
+type KeeperFree struct {
+	IDs []uint64 `json:"ids"`
+}
+
 // HostMemory is a memfd by its inode, which is its own as long as anybody has it.
 type HostMemory struct {
 	Device uint64 `json:"device"`
@@ -64,6 +79,7 @@ type KeeperReply struct {
 	Bytes   uint64         `json:"bytes,omitempty"`  // of the allocation; with KeeperFull: what is free
 	Way     KeeperWay      `json:"way,omitempty"`    // of a copy's step
 	Why     string         `json:"why,omitempty"`    // no better way
+	Handle  string         `json:"handle,omitempty"` // of what is lent (CUipcMemHandle), in hexadecimal digits
 	Pinned  *KeeperPins    `json:"pinned,omitempty"` // after a copy's step; nil: what the last one said
 }
 

@@ -19,6 +19,9 @@ type Mapping struct{}
 // Pinned needs cgo.
 type Pinned struct{}
 
+// Owned needs cgo.
+type Owned struct{ Mapping }
+
 // Stream needs cgo.
 type Stream struct{}
 
@@ -76,6 +79,15 @@ func (m *Mapping) Unmap() error { return errNoCgo }
 
 // Pin fails.
 func (c *Context) Pin(memory []byte, readOnly bool) (*Pinned, error) { return nil, errNoCgo }
+
+// Own fails.
+func (c *Context) Own(bytes uint64) (*Owned, error) { return nil, errNoCgo }
+
+// Handle fails.
+func (m *Owned) Handle() ([HandleBytes]byte, error) { return [HandleBytes]byte{}, errNoCgo }
+
+// Free fails.
+func (m *Owned) Free() error { return errNoCgo }
 
 // Reaches fails.
 func (c *Context) Reaches(other *Context) (bool, error) { return false, errNoCgo }

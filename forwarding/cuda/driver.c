@@ -68,6 +68,9 @@ typedef struct { /* CUmemAccessDesc */
 	F(to_device, "cuMemcpyHtoD_v2", (tc_pointer to, const void *from, size_t bytes)) \
 	F(to_host, "cuMemcpyDtoH_v2", (void *to, tc_pointer from, size_t bytes)) \
 	F(copy, "cuMemcpyDtoD_v2", (tc_pointer to, tc_pointer from, size_t bytes)) \
+	F(alloc, "cuMemAlloc_v2", (tc_pointer *at, size_t bytes)) \
+	F(free, "cuMemFree_v2", (tc_pointer at)) \
+	F(ipc_handle, "cuIpcGetMemHandle", (void *handle, tc_pointer at)) \
 	F(can_access, "cuDeviceCanAccessPeer", (int *can, int device, int peer)) \
 	F(host_register, "cuMemHostRegister_v2", (void *at, size_t bytes, unsigned flags)) \
 	F(host_unregister, "cuMemHostUnregister", (void *at)) \
@@ -283,6 +286,24 @@ int tc_synchronize(void *lib, tc_context context)
 {
 	ENTER(lib, context);
 	return T(lib)->synchronize();
+}
+
+int tc_alloc(void *lib, tc_context context, uint64_t bytes, tc_pointer *at)
+{
+	ENTER(lib, context);
+	return T(lib)->alloc(at, bytes);
+}
+
+int tc_free(void *lib, tc_context context, tc_pointer at)
+{
+	ENTER(lib, context);
+	return T(lib)->free(at);
+}
+
+int tc_ipc_handle(void *lib, tc_context context, tc_pointer at, unsigned char *handle)
+{
+	ENTER(lib, context);
+	return T(lib)->ipc_handle(handle, at);
 }
 
 int tc_can_access(void *lib, int ordinal, int peer, int *can)

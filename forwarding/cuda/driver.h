@@ -43,6 +43,11 @@ int tc_map(void *lib, tc_context context, tc_pointer at, uint64_t bytes, tc_memo
 int tc_set_access(void *lib, tc_context context, int ordinal, tc_pointer at, uint64_t bytes);
 int tc_unmap(void *lib, tc_context context, tc_pointer at, uint64_t bytes);
 
+/* Memory of the driver's oldest kind, which other processes open by a handle of 64 bytes (CUipcMemHandle). */
+int tc_alloc(void *lib, tc_context context, uint64_t bytes, tc_pointer *at);
+int tc_free(void *lib, tc_context context, tc_pointer at);
+int tc_ipc_handle(void *lib, tc_context context, tc_pointer at, unsigned char *handle);
+
 int tc_can_access(void *lib, int ordinal, int peer, int *can);
 
 /* Host memory that the device copies from and to by itself. It may only be read by the device: read_only. */

@@ -21,7 +21,8 @@ func (e *Error) Error() string { return fmt.Sprintf("%s: %s (%d)", e.Function, e
 // process's end gives it back.
 func (e *Error) Lasts() bool {
 	switch e.Function {
-	case waitsForDevice, waitsForStream, "cuMemUnmap", "cuMemAddressFree", "cuMemRelease", "cuMemHostUnregister":
+	case waitsForDevice, waitsForStream, "cuMemUnmap", "cuMemAddressFree", "cuMemRelease", "cuMemHostUnregister",
+		cuMemFree:
 		return true
 	}
 	switch e.Code {
@@ -42,6 +43,12 @@ const (
 	waitsForDevice = "cuCtxSynchronize"
 	waitsForStream = "cuStreamSynchronize"
 )
+
+// cuMemFree is the function that gives an Owned back.
+const cuMemFree = "cuMemFree"
+
+// HandleBytes is the size of a CUipcMemHandle.
+const HandleBytes = 64
 
 // OutOfMemory is the code of an allocation for which the device has no room: CUDA_ERROR_OUT_OF_MEMORY.
 const OutOfMemory = 2

@@ -1,8 +1,8 @@
 // Package keeper is the process `tendril keeper`: it makes the memory of GPUs that objects of the store lie in. It
 // allocates, zeroes and exports; the daemon has the descriptors, and memory lives as long as a descriptor does, so
-// this process may end at any time and loses nothing. It also copies between such memory and host memory for those
-// who have no driver, in steps, and keeps pinned what host memory it was asked for more than once. A keeper of an
-// OpenCL platform has memory that dies with it (opencl.go).
+// this process may end at any time and loses nothing but copies that it lent (lend.go). It also copies between such
+// memory and host memory for those who have no driver, in steps, and keeps pinned what host memory it was asked for
+// more than once. A keeper of an OpenCL platform has memory that dies with it (opencl.go).
 //
 // Trust: the daemon, which alone speaks to it, and the driver, which runs in this process. No tenant's code runs here.
 //
@@ -77,6 +77,7 @@ type keeper struct {
 	broken   error                 // of the driver, where it lasts
 	copies   map[uint64]*copying   // those that go on
 	over     []uint64              // those of them that have ended
+	lent     map[uint64]*cuda.Owned
 	host     hostMemory
 	staging  staging
 	opencl   *openCL // nil: a keeper of CUDA memory
@@ -84,6 +85,7 @@ type keeper struct {
 
 func newKeeper(o Options) *keeper {
 	k := &keeper{driver: o.Driver, contexts: map[int]*cuda.Context{}, copies: map[uint64]*copying{},
+		lent: map[uint64]*cuda.Owned{},
 		host: hostMemory{limit: o.PinBytes, pinned: map[clwire.HostMemory]*pinned{}}}
 	if o.OpenCL.ICD != "" {
 		k.opencl = newOpenCL(o.OpenCL)
@@ -167,6 +169,10 @@ func (k *keeper) answer(packet []byte, files []int) (reply *clwire.KeeperReply, 
 		reply.Pinned = k.host.list()
 	case m.End != nil:
 		err = k.end(m.End.ID)
+	case m.Lend != nil && len(files) == 1:
+		reply.Handle, reply.Bytes, err = k.lend(m.Lend, files[0])
+	case m.Free != nil:
+		err = k.free(m.Free.IDs)
 	case m.Forget != nil:
 		err = k.host.forget(m.Forget.Memory)
 	default:

@@ -735,6 +735,29 @@ func (m *IDMessage) Decode(b []byte) error {
 	return r.End(object.ErrProtocol, "IDMessage")
 }
 
+// Append appends the payload: u64 number, 16 bytes device, u64 sizeBytes bytes, 64 bytes handle.
+func (m *IPCReply) Append(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint64(b, m.Number)
+	b = append(b, m.Device[:]...)
+	b = binary.LittleEndian.AppendUint64(b, m.SizeBytes)
+	b = binary.LittleEndian.AppendUint64(b, m.Bytes)
+	b = append(b, m.Handle[:]...)
+	return b
+}
+
+// Decode reads a whole payload.
+func (m *IPCReply) Decode(b []byte) error {
+	r := field.Read(b)
+	if p := r.Take(104, "number to handle"); p != nil {
+		m.Number = binary.LittleEndian.Uint64(p)
+		copy(m.Device[:], p[8:])
+		m.SizeBytes = binary.LittleEndian.Uint64(p[24:])
+		m.Bytes = binary.LittleEndian.Uint64(p[32:])
+		copy(m.Handle[:], p[40:])
+	}
+	return r.End(object.ErrProtocol, "IPCReply")
+}
+
 // Append appends the payload: u8 level.
 func (m *IndexLevelRequest) Append(b []byte) []byte {
 	b = append(b, m.Level)
@@ -2324,6 +2347,8 @@ var typeNames = map[Type]string{
 	CopyObject:         "CopyObject",
 	GPUs:               "GPUs",
 	SealDevice:         "SealDevice",
+	IPCHandle:          "IPCHandle",
+	CloseIPC:           "CloseIPC",
 	Join:               "Join",
 	Propose:            "Propose",
 	ReadIndex:          "ReadIndex",

@@ -48,3 +48,14 @@ type SealDeviceRequest struct {
 	ID   object.ID
 	Meta []byte
 }
+
+// IPCReply is a copy of an object in the memory of a GPU, which is lent to programs that open a CUDA handle.
+//
+//wire:payload re IPCHandle
+type IPCReply struct {
+	Number    uint64 // this connection's, for CloseIPC
+	Device    object.Device
+	SizeBytes uint64 // of the object
+	Bytes     uint64 // of the copy
+	Handle    [64]byte
+}

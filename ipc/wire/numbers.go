@@ -104,6 +104,8 @@ const (
 	CopyObject       Type = 162 // 16 bytes to, u64 toOffset, 16 bytes from, str16 fromName, u64 fromOffset bytes
 	GPUs             Type = 163
 	SealDevice       Type = 164 // 16 bytes id, bytes32 meta
+	IPCHandle        Type = 165 // 16 bytes id, str16 name → u64 number, 16 bytes device, u64 sizeBytes bytes, 64 …
+	CloseIPC         Type = 166 // u64 n
 	Join             Type = 170 // 16 bytes token, 32 bytes secretHash, 16 bytes node, u16 lowest highest, str16 …
 	Propose          Type = 171 // bytes32 command → 16 bytes leader, u16 code, str16 text, u64 epoch index
 	ReadIndex        Type = 172 // nothing → 16 bytes leader, u64 index

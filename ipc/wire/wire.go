@@ -119,7 +119,7 @@ type IDMessage struct{ ID object.ID }
 
 // NameMessage is the payload of Delete, Stat and Unpublish: by name where ID is zero.
 //
-//wire:payload Delete Stat Unpublish Checksum Fill StreamRemove GetDevice
+//wire:payload Delete Stat Unpublish Checksum Fill StreamRemove GetDevice IPCHandle
 type NameMessage struct {
 	ID   object.ID
 	Name string
@@ -145,7 +145,7 @@ type BindRequest struct {
 // Number is the payload of Forget, AllocSegment, FreeSegment, CloseWorker and WorkerFate, and of Publish's reply.
 //
 //wire:payload Forget AllocSegment FreeSegment CloseWorker WorkerFate Top StreamClose StreamCancel EndSession
-//wire:payload SessionCommands
+//wire:payload SessionCommands CloseIPC
 //wire:payload re Publish Checksum IndexLevel
 type Number struct{ N uint64 }
 

@@ -140,6 +140,8 @@ func messages() []message {
 			Meta: []byte("meta")},
 		&CopyRequest{To: id, ToOffset: 1 << 33, FromName: "n", FromOffset: 7, Bytes: 1 << 34},
 		&SealDeviceRequest{ID: id, Meta: []byte("meta")},
+		&IPCReply{Number: 3, Device: object.Device{1, 15: 2}, SizeBytes: 99, Bytes: 2 << 20,
+			Handle: [64]byte{1, 63: 2}},
 		&PageReply{Next: "n", Items: []byte("[]")},
 	}
 }

@@ -11,6 +11,9 @@ import (
 // Device is none.
 type Device [16]byte
 
+// IPCHandleBytes is the size of a CUDA IPC handle (CUipcMemHandle, cudaIpcMemHandle_t).
+const IPCHandleBytes = 64
+
 // ParseDevice reads a UUID: 32 hexadecimal digits, with hyphens or without, and with "GPU-" before them or not.
 // Anything else is ErrInvalid.
 func ParseDevice(s string) (d Device, err error) {

@@ -154,6 +154,25 @@ def handles(store, other):
         return "1 GiB in %.1f ms" % took
     check("a cudaIpcMemHandle_t is put by one copy", copied_once)
 
+    def lent():
+        """The reverse: another process opens a copy of an object, writes it, and the object stays as it is."""
+        other.do("o = store.put(cupy.arange(1 << 27, dtype='f8'), 'lent')")
+        began = time.perf_counter()
+        handle = store.ipc_handle("lent")
+        took = (time.perf_counter() - began) * 1e3
+        tensors.figures["1 GiB as a cudaIpcMemHandle_t"] = took
+        other.do("p = cupy.cuda.runtime.ipcOpenMemHandle(bytes.fromhex('%s'))" % handle.handle.hex())
+        other.do("memory = cupy.cuda.UnownedMemory(p, 1 << 30, None)")
+        other.do("theirs = cupy.ndarray(1 << 27, 'f8', cupy.cuda.MemoryPointer(memory, 0))")
+        same(other.do("float(theirs[12345]), float(theirs[-1])"), str((12345.0, float((1 << 27) - 1))))
+        other.do("theirs[:] = -1; cupy.cuda.Device().synchronize()")
+        same(other.do("float(cupy.asarray(store.get('lent').cuda())[12345])"), "12345.0")
+        other.do("del theirs; cupy.cuda.runtime.ipcCloseMemHandle(p); o.release()")
+        handle.release()
+        store.delete("lent")
+        return "1 GiB in %.1f ms" % took
+    check("an object is opened by a cudaIpcMemHandle_t of a copy, and stays as it is", lent)
+
 
 def full(store, torch, other):
     """A process takes all of the GPU's memory but some; more objects come than fit beside it."""

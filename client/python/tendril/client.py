@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import numpy
 
     from .arrays import Filling
-    from .cuda import Memory
+    from .cuda import IPCHandle, Memory
     from .streams import Reader, Writer
     from .watch import Watch
 
@@ -296,6 +296,14 @@ class Client:
             return live.call(wire.CREATE_DEVICE, body, decode)
 
         return self._request(ask, True)
+
+    def ipc_handle(self, key: Key) -> "IPCHandle":
+        """Copies an object in the memory of a GPU for programs that open a cudaIpcMemHandle_t, and gives the handle.
+
+        Raises Unsupported for an object in other memory, Full, Quota, Limit (64 a connection), NoDevice.
+        """
+        from .cuda import IPCHandle
+        return self._request(lambda live: live.call(wire.IPC_HANDLE, self._key(key), partial(IPCHandle, live)), True)
 
     def gpus(self) -> "List[Dict[str, Any]]":
         """The GPUs in whose memory objects can lie: index, uuid, name, memory_bytes, shares. Raises Unsupported."""

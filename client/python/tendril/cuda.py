@@ -13,15 +13,19 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import struct
 import sys
 import threading
 from functools import partial
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Tuple
 
-from . import dlpack
+from . import dlpack, wire
 from .errors import Full, Invalid, NoDevice, Protocol, TendrilError, Unsupported
 from .layouts import Layout, c_strides, item_size
 from .memory import Descriptor, when_gone
+
+if TYPE_CHECKING:
+    from .connection import Connection
 
 _ANY, _CUDA_DLPACK = ctypes.c_void_p, 2  # kDLCUDA
 _OUT_OF_MEMORY = 2
@@ -493,6 +497,42 @@ def uuid_of(text: str) -> Optional[bytes]:
     if len(raw) != 16 or len(digits) != 32:
         raise Invalid("device %.60r: want 'cuda:N', 'opencl:N', or a UUID of 32 hexadecimal digits" % text)
     return raw
+
+
+class IPCHandle:
+    """A copy of an object in the memory of a GPU, for programs that open CUDA handles: Client.ipc_handle makes it.
+
+    handle has the 64 bytes that cudaIpcOpenMemHandle takes in another process than the daemon's, on the GPU whose UUID
+    is device; size is the object's in bytes, and of the copy's first ones. Who opens it may write the copy, and never
+    the object. It is charged to the tenant, and ends with release(), with the connection, and with the daemon's keeper,
+    which a fault of its driver may end at any time. Whoever has it open closes it before. A context manager.
+    """
+
+    __slots__ = ("handle", "device", "size", "_live", "_number")
+
+    def __init__(self, live: "Connection", fields: Any) -> None:
+        self._number = fields.u64()
+        self.device: str = fields.take(16).hex()
+        self.size: int = fields.u64()
+        fields.u64()  # of the copy
+        self.handle: bytes = bytes(fields.take(IPC_BYTES))
+        fields.end()
+        self._live: "Optional[Connection]" = live
+
+    def release(self) -> None:
+        """Gives the copy back. A second call does nothing.
+
+        Raises NoDevice if it had ended with the keeper before: the handle was of no use since.
+        """
+        live, self._live = self._live, None
+        if live is not None and live.alive:
+            live.call(wire.CLOSE_IPC, struct.pack("<Q", self._number), wire.nothing)
+
+    def __enter__(self) -> "IPCHandle":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.release()
 
 
 def reply_of(fields: Any) -> "Tuple[bytes, bytes, int, int, bytes, Optional[Descriptor]]":

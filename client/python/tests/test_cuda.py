@@ -171,6 +171,29 @@ sys.stdin.readline()
         self.assertEqual(left(), before)
         self.store.delete("theirs")
 
+    def test_an_object_goes_out_by_a_handle(self):
+        text = bytes(range(200))
+        with self.store.put(text) as host, host.to("cuda:1") as there:
+            handle = self.store.ipc_handle(there)
+            self.assertEqual((len(handle.handle), handle.device[-2:], handle.size), (64, "01", 200))
+            cuda.IPCArray(handle.handle, 200, ordinal=1).close()
+            before = left()
+            with cuda.IPCArray(handle.handle, 200, ordinal=1) as theirs, self.store.put(theirs) as o:
+                self.assertEqual(o.bytes(), text)
+            theirs.close()
+            self.assertEqual(left(), before)
+            handle.release()
+            handle.release()
+            self.store.gpus()  # the keeper gives it back before it answers
+            with self.assertRaises(tendril.NoDevice):
+                cuda.IPCArray(handle.handle, 200, ordinal=1)
+            with self.store.ipc_handle(there) as again:
+                self.assertNotEqual(again.handle, bytes(64))
+            with self.assertRaises(tendril.Unsupported):
+                self.store.ipc_handle(host)
+        with self.assertRaises(tendril.NotFound):
+            self.store.ipc_handle("none")
+
     def test_what_is_no_handle(self):
         with self.assertRaises(tendril.Invalid):
             cuda.IPCArray(b"short", 10)
