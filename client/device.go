@@ -351,8 +351,9 @@ type IPCHandle struct {
 }
 
 // IPCHandle copies a sealed object of kind cuda, by name where id is zero, and gives a handle of the copy. The caller
-// must Release it. Errors: as GetDevice's; object.ErrUnsupported for other kinds, or an earlier release's daemon;
-// ErrFull, ErrQuota; ErrLimit: this connection has 64 of them; ErrNoDevice (the driver failed).
+// must Release it. Errors: as GetDevice's; object.ErrUnsupported for other kinds, a driver that gives no handles, or an
+// earlier release's daemon; ErrFull, ErrQuota; ErrLimit: this connection has 64 of them; ErrNoDevice: the driver
+// failed.
 func (c *Conn) IPCHandle(ctx context.Context, id object.ID, name string) (*IPCHandle, error) {
 	if err := c.notShared(wire.IPCHandle.String()); err != nil {
 		return nil, err

@@ -172,6 +172,10 @@ func TestAnObjectOfAGPUThatDoesNotCome(t *testing.T) {
 	if _, err := x.conns[1].GetDevice(bg, id, "", 0); !errors.Is(err, object.ErrUnsupported) {
 		t.Errorf("as memory of a GPU, by its id: %v", err)
 	}
+	if _, err := x.conns[1].IPCHandle(bg, object.ID{}, "o"); !errors.Is(err, object.ErrUnsupported) ||
+		!strings.Contains(err.Error(), "another node") {
+		t.Errorf("as a CUDA handle: %v", err)
+	}
 }
 
 // TestGPUObjectsAcrossNodesWhileKeepersDie: objects are made on a GPU with room for two, published, got at another

@@ -243,7 +243,10 @@ func TestIPCHandles(t *testing.T) {
 	if err := unix.Kill(d.keeper.Status().PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	await.Until(t, "the keeper's end", func() bool { return !slices.ContainsFunc(numbers, d.keeper.HasIPC) })
+	await.Until(t, "the keeper's end, and of what is charged", func() bool { return charged() == 2<<20 })
+	if slices.ContainsFunc(numbers, d.keeper.HasIPC) {
+		t.Error("handles of a keeper that was killed")
+	}
 	err = h.Release(ctx)
 	if !errors.Is(err, object.ErrNoDevice) || !strings.Contains(err.Error(), "ended") || charged() != 2<<20 {
 		t.Errorf("of a keeper that was killed: %v, %d charged", err, charged())

@@ -213,18 +213,11 @@ func (s *Store) newDevice(c *Conn, device object.Device, size uint64) (*deviceMe
 		s.uncharge(c.tenant, twin)
 		return nil, err
 	}
-	fd, bytes, err := s.makeDevice(c, device, size)
-	if errors.Is(err, object.ErrFull) && s.dropIdleOn(device) {
+	fd, bytes := -1, uint64(0)
+	err = s.untilFits(c, device, charged, func() (free uint64, err error) {
 		fd, bytes, err = s.makeDevice(c, device, size)
-	}
-	for errors.Is(err, object.ErrFull) {
-		made, why := s.makeRoomOn(c, device, nil, charged-min(bytes, charged))
-		if !made && !s.dropIdleOn(device) {
-			err = notToHost(err, why)
-			break
-		}
-		fd, bytes, err = s.makeDevice(c, device, size)
-	}
+		return bytes, err
+	})
 	s.unchargeDevice(c.tenant, device, charged, 0)
 	switch {
 	case errors.Is(err, object.ErrFull):
@@ -252,6 +245,23 @@ func (s *Store) newDevice(c *Conn, device object.Device, size uint64) (*deviceMe
 		m.maker = nil // it is not used again as it is: copies alone write it
 	}
 	return m, nil
+}
+
+// untilFits takes so many bytes of a GPU for c by take. Where that answers ErrFull, with what is free, it gives up what
+// is kept there, then has objects that nobody uses leave, and takes again. mu is held, and let go meanwhile.
+func (s *Store) untilFits(c *Conn, device object.Device, bytes uint64, take func() (free uint64, err error)) error {
+	free, err := take()
+	if errors.Is(err, object.ErrFull) && s.dropIdleOn(device) {
+		free, err = take()
+	}
+	for errors.Is(err, object.ErrFull) {
+		made, why := s.makeRoomOn(c, device, nil, bytes-min(free, bytes))
+		if !made && !s.dropIdleOn(device) {
+			return notToHost(err, why)
+		}
+		free, err = take()
+	}
+	return err
 }
 
 // deviceFull says of a device without room what its tenant has of it, and what helps. What others have is not its to
@@ -301,8 +311,9 @@ func (s *Store) dropTwin(t *tenant, m *deviceMemory) {
 	}
 }
 
-// reserveDevice charges memory of a GPU for what is being made. Where the tenant's quota is short, what it keeps there
-// goes, then what nobody uses of it leaves that GPU. mu is held, and let go meanwhile.
+// reserveDevice charges memory of a GPU for what is being made. Where the tenant's quota is short, what ended by itself
+// is not charged any more, what the tenant keeps there goes, then what nobody uses of it leaves that GPU. mu is held,
+// and let go meanwhile.
 func (s *Store) reserveDevice(c *Conn, device object.Device, bytes uint64) error {
 	t := c.tenant
 	for {
@@ -310,7 +321,7 @@ func (s *Store) reserveDevice(c *Conn, device object.Device, bytes uint64) error
 		if err == nil || bytes > limit {
 			return err
 		}
-		if s.dropIdleOfTenant(t, device) {
+		if s.dropEndedIPC() || s.dropIdleOfTenant(t, device) {
 			continue
 		}
 		if made, why := s.makeRoomOn(c, device, t, t.devices[device].bytes+bytes-limit); !made {
@@ -650,13 +661,37 @@ func (e *entry) place(offset, bytes uint64) (p Place, err error) {
 // ipcMemory is what a connection has lent, charged as an object of that GPU is.
 type ipcMemory struct {
 	device object.Device
-	bytes  uint64
+	bytes  uint64 // 0: it ended with the process that had it
+}
+
+// dropEndedIPC charges nobody any more for what was lent and ended by itself, and says whether that was anything. Its
+// connection has it until CloseIPC, which says so. mu is held, and let go meanwhile.
+func (s *Store) dropEndedIPC() (any bool) {
+	lender, can := s.opts.Devices.(IPCLender)
+	if !can {
+		return false
+	}
+	steps := 0
+	for _, number := range lender.EndedIPC() {
+		s.breathe(&steps)
+		c := s.ipc[number]
+		if c == nil {
+			continue // it was given back
+		}
+		m := c.ipc[number]
+		delete(s.ipc, number)
+		c.ipc[number] = ipcMemory{device: m.device}
+		s.unchargeDevice(c.tenant, m.device, m.bytes, 0)
+		any = true
+	}
+	return any
 }
 
 // freeIPC gives back what IPCHandle lent. mu is held.
 func (c *Conn) freeIPC(number uint64) {
 	m := c.ipc[number]
 	delete(c.ipc, number)
+	delete(c.s.ipc, number)
 	c.s.opts.Devices.(IPCLender).FreeIPC(number)
 	c.s.unchargeDevice(c.tenant, m.device, m.bytes, 0)
 	c.s.deviceRoom = true
@@ -666,7 +701,7 @@ func (c *Conn) freeIPC(number uint64) {
 type DeviceStatus struct {
 	Device  object.Device `json:"device"`
 	Objects int           `json:"objects"`
-	Bytes   uint64        `json:"bytes"` // of their allocations, and of those that are kept for the next objects
+	Bytes   uint64        `json:"bytes"` // of their allocations, of those kept for the next ones, of copies that are lent
 	// objects of the GPU's whose bytes are in host memory or on disk, until somebody gets them
 	AwayObjects int    `json:"away_objects,omitempty"`
 	AwayBytes   uint64 `json:"away_bytes,omitempty"` // their sizes

@@ -170,6 +170,7 @@ func (s *Store) makeRoomOn(c *Conn, device object.Device, of *tenant, missing ui
 // kept there for new ones goes, and what nobody uses makes way first, for a tenant, as far as that is enough.
 func (s *Store) LeaveOnDevice(tenant string, device object.Device, most uint64) uint64 {
 	s.mu.Lock()
+	s.dropEndedIPC()
 	has := s.devices[device].bytes
 	s.unlock()
 	if has <= most {

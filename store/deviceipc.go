@@ -22,18 +22,19 @@ type IPCHandle struct {
 // IPCHandle copies a sealed object in the memory of a GPU, by name where id is zero, for who opens a CUDA handle. The
 // copy is charged to c's tenant and that GPU, and no part of the object: whoever opens it may write it, and it stays
 // when the object goes. It goes with CloseIPC, with c, and where the process ends that has it. It waits for the driver.
-// Errors: GetDevice's; ErrFull, ErrQuota, ErrLimit, ErrNoDevice (the driver failed).
+// Errors: GetDevice's; ErrUnsupported, too, where the driver gives no handles; ErrFull, ErrQuota, ErrLimit, ErrNoDevice
+// (the driver failed).
 func (c *Conn) IPCHandle(id object.ID, name string) (h IPCHandle, err error) {
 	s := c.s
-	lender, can := s.opts.Devices.(IPCLender)
-	if !can {
-		return h, fmt.Errorf("%w: this store lends no memory of GPUs by handles", object.ErrUnsupported)
-	}
 	s.mu.Lock()
 	defer s.unlock()
 	e, err := c.lent(id, name)
 	if err != nil {
 		return h, err
+	}
+	lender, can := s.opts.Devices.(IPCLender)
+	if !can {
+		return h, fmt.Errorf("%w: this store lends no memory of GPUs by handles", object.ErrUnsupported)
 	}
 	from, err := e.place(0, e.size)
 	if err != nil {
@@ -81,43 +82,57 @@ func (c *Conn) lent(id object.ID, name string) (*entry, error) {
 
 // lendIPC has an object copied, charged to c's tenant. mu is held, and let go meanwhile.
 func (s *Store) lendIPC(lender IPCLender, c *Conn, e *entry, from Place) (h IPCHandle, err error) {
+	s.dropEndedIPC() // so it is asked often enough
 	device, charged := e.gpu.device, roundDevice(e.size)
 	if err = s.reserveDevice(c, device, charged); err != nil {
 		return h, err
 	}
 	h = IPCHandle{Device: device, Size: e.size}
-	lend := func() {
+	err = s.untilFits(c, device, charged, func() (free uint64, err error) {
 		s.unlock()
+		defer s.mu.Lock()
 		h.Number, h.Handle, h.Bytes, err = lender.LendIPC(c.asker(), from, h.Size)
-		s.mu.Lock()
+		return h.Bytes, err
+	})
+	s.unchargeDevice(c.tenant, device, charged, 0)
+	if errors.Is(err, object.ErrFull) {
+		err = s.deviceFull(c.tenant, device, charged, err)
 	}
-	for lend(); errors.Is(err, object.ErrFull); lend() {
-		made, why := s.makeRoomOn(c, device, nil, charged-min(h.Bytes, charged))
-		if !made && !s.dropIdleOn(device) {
-			err = notToHost(s.deviceFull(c.tenant, device, charged, err), why)
-			break
+	if err == nil {
+		if err = s.keepIPC(lender, c, &h); err != nil {
+			lender.FreeIPC(h.Number)
 		}
 	}
-	s.unchargeDevice(c.tenant, device, charged, 0)
-	s.deviceRoom = true
 	if err != nil {
+		s.deviceRoom = true
 		return IPCHandle{}, err
 	}
-	if c.closed || s.closed {
-		err = errConnClosed
-	} else {
-		err = s.chargeDevice(c.tenant, device, h.Bytes)
-	}
-	if err != nil {
-		lender.FreeIPC(h.Number)
-		return IPCHandle{}, err
-	}
-	if c.ipc == nil {
-		c.ipc = map[uint64]ipcMemory{}
-	}
-	c.ipc[h.Number] = ipcMemory{device, h.Bytes}
 	return h, nil
 }
+
+// keepIPC makes what was lent c's, and charges it. mu is held.
+func (s *Store) keepIPC(lender IPCLender, c *Conn, h *IPCHandle) error {
+	switch {
+	case c.closed || s.closed:
+		return errConnClosed
+	case !lender.HasIPC(h.Number): // EndedIPC may have said so already
+		return errIPCEnded
+	}
+	if err := s.chargeDevice(c.tenant, h.Device, h.Bytes); err != nil {
+		return err
+	}
+	if c.ipc == nil {
+		c.ipc = make(map[uint64]ipcMemory)
+	}
+	if s.ipc == nil {
+		s.ipc = make(map[uint64]*Conn)
+	}
+	c.ipc[h.Number], s.ipc[h.Number] = ipcMemory{h.Device, h.Bytes}, c
+	return nil
+}
+
+var errIPCEnded = fmt.Errorf("%w: the keeper of GPU memory ended, and with it the copy that this handle was of",
+	object.ErrNoDevice)
 
 // CloseIPC gives a copy back that IPCHandle made. Errors: ErrNotFound; ErrNoDevice: it is given back, but it had ended
 // before, with the process that had it, and the handle with it.
@@ -130,8 +145,7 @@ func (c *Conn) CloseIPC(number uint64) error {
 	lived := c.s.opts.Devices.(IPCLender).HasIPC(number)
 	c.freeIPC(number)
 	if !lived {
-		return fmt.Errorf("%w: the keeper of GPU memory ended meanwhile, and with it the copy that this handle was of",
-			object.ErrNoDevice)
+		return errIPCEnded
 	}
 	return nil
 }

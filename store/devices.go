@@ -31,6 +31,8 @@ type IPCLender interface {
 	LendIPC(who Asker, from Place, bytes uint64) (n uint64, handle [object.IPCHandleBytes]byte, real uint64, err error)
 	// HasIPC says whether memory n is there still. It does not wait.
 	HasIPC(n uint64) bool
+	// EndedIPC gives what has ended with its process since it was last asked. It does not wait.
+	EndedIPC() []uint64
 	// FreeIPC gives memory n back. It does not wait.
 	FreeIPC(n uint64)
 }

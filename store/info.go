@@ -313,6 +313,7 @@ func (s *Store) Status() Status {
 	s.mu.Lock()
 	defer s.unlock()
 	s.takeFreed()
+	s.dropEndedIPC()
 	st := Status{
 		Objects: len(s.objects), OpenObjects: s.openCount, References: s.references, Connections: len(s.conns),
 		Segments: len(s.segments), OpenSegments: s.opened, SegmentLimit: s.opts.Segments,

@@ -76,8 +76,9 @@ type Store struct {
 	onDevices map[*entry]struct{} // that have some
 	// memory of GPUs that is kept for its maker, the one longest idle first
 	idleDevices list.List
-	coldDevices coldDevices // what nobody uses of GPUs' memory
-	deviceRoom  bool        // unlock tells Options.OnDeviceRoom
+	coldDevices coldDevices      // what nobody uses of GPUs' memory
+	deviceRoom  bool             // unlock tells Options.OnDeviceRoom
+	ipc         map[uint64]*Conn // who has what is lent (deviceipc.go) and there, by its number; made with the first
 
 	counts       Counts
 	writes       timing.Histogram // of objects to disk

@@ -114,6 +114,7 @@ func TestAMissIsOne(t *testing.T) {
 				wire.Checksum:  &wire.NameMessage{ID: id},
 				wire.ReadRange: &wire.ReadRangeRequest{ID: id, Bytes: 1},
 				wire.GetDevice: &wire.NameMessage{ID: id},
+				wire.IPCHandle: &wire.NameMessage{ID: id},
 			} {
 				_, err := p.ask(kind, m)
 				said := err != nil && strings.Contains(err.Error(), ErrUnanswered.Error())

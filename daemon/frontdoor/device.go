@@ -190,11 +190,29 @@ func (c *connection) ipcHandle(f *ipc.Frame, m wire.NameMessage) error {
 		if errors.Is(err, store.ErrDevicesEnded) {
 			return
 		}
+		if err != nil {
+			err = c.notHere(m, err)
+		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.answer(&header, &wire.IPCReply{Number: h.Number, Device: h.Device, SizeBytes: h.Size, Bytes: h.Bytes,
 			Handle: h.Handle}, err)
 	})
+}
+
+// notHere is notOfDevice for a request that runs by itself, once the cluster has said what it knows. mu is not held.
+func (c *connection) notHere(m wire.NameMessage, err error) error {
+	why := func() error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.notOfDevice(m, err)
+	}
+	known := why()
+	if q := c.srv.missed(known); q != nil {
+		unsure := c.awaitCluster(q)
+		return LessSure(why(), unsure)
+	}
+	return known
 }
 
 func (c *connection) closeIPC(m wire.Number) error { return c.store.CloseIPC(m.N) }

@@ -91,7 +91,8 @@ type Keeper struct {
 	pinned  map[clwire.HostMemory]struct{}
 	doomed  []clwire.HostMemory // of pinned: what the process is to forget
 	lent    map[uint64]*process // what was lent, by its number, and which process has it
-	freed   []uint64            // what the process is to take back of it
+	died    []uint64            // what ended with its process, for EndedIPC
+	freed   []uint64            // what the process is to take back
 	forgets bool                // a goroutine of links' has it do both
 }
 
@@ -679,8 +680,9 @@ func (k *Keeper) ProbeOver() {
 func (k *Keeper) forgotten() {
 	clear(k.pinned)
 	if len(k.lent) > 0 {
-		k.opts.Log.WithField("handles", len(k.lent)).Warn("handles of GPU memory ended with the keeper that had lent it")
+		k.opts.Log.WithField("handles", len(k.lent)).Warn("the memory behind CUDA handles ended with the keeper that had it")
 	}
+	k.died = slices.AppendSeq(k.died, maps.Keys(k.lent))
 	clear(k.lent)
 	k.freed = nil
 }

@@ -46,6 +46,17 @@ func (k *Keeper) HasIPC(n uint64) bool {
 	return p != nil && !p.over()
 }
 
+// EndedIPC gives what LendIPC lent and what ended with its keeper since this was last asked.
+func (k *Keeper) EndedIPC() (numbers []uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if p := k.process; len(k.lent) > 0 && (p == nil || p.over()) {
+		k.forgotten() // the next request would, too
+	}
+	numbers, k.died = k.died, nil
+	return numbers
+}
+
 // FreeIPC gives it back. It waits for nothing: the keeper does it before it does anything else that is asked for later.
 func (k *Keeper) FreeIPC(n uint64) {
 	k.mu.Lock()
@@ -104,6 +115,9 @@ func (d *Devices) LendIPC(who store.Asker, from store.Place, bytes uint64) (n ui
 
 // HasIPC is Keeper.HasIPC.
 func (d *Devices) HasIPC(n uint64) bool { return d.cuda.HasIPC(n) }
+
+// EndedIPC is Keeper.EndedIPC.
+func (d *Devices) EndedIPC() []uint64 { return d.cuda.EndedIPC() }
 
 // FreeIPC is Keeper.FreeIPC.
 func (d *Devices) FreeIPC(n uint64) { d.cuda.FreeIPC(n) }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -86,13 +87,52 @@ func TestLentMemoryEndsWithItsKeeper(t *testing.T) {
 		t.Fatal(err)
 	}
 	await.Until(t, "end of what was lent", func() bool { return !k.HasIPC(n) })
+	if ended := k.EndedIPC(); !slices.Equal(ended, []uint64{n}) || len(k.EndedIPC()) != 0 {
+		t.Errorf("%d has ended, and %v is said", n, ended)
+	}
 	again, _, _, err := k.LendIPC(nobody, from, 1)
 	if err != nil || again == n || !k.HasIPC(again) || k.HasIPC(n) {
 		t.Errorf("%d after %d, %v", again, n, err)
 	}
 	k.FreeIPC(n)
-	if !k.HasIPC(again) {
+	if !k.HasIPC(again) || len(k.EndedIPC()) != 0 {
 		t.Error("what ended took another with it")
+	}
+}
+
+// keeperThatFails gives a keeper whose driver fails once, at a call (0: none) with a code, memory of a device, and what
+// the driver logs.
+func keeperThatFails(t *testing.T, driver string, call, code int) (k *Keeper, from store.Place, log string) {
+	t.Helper()
+	log = filepath.Join(t.TempDir(), "log")
+	t.Setenv("CUDA_FAKE_LOG", log)
+	t.Setenv("CUDA_FAKE_FAIL", fmt.Sprintf("%d:%d", call, code))
+	t.Setenv("CUDA_FAKE_ONCE", filepath.Join(t.TempDir(), "once"))
+	k = newKeeper(t, Options{Driver: driver})
+	return k, onDevice(t, k, 0, 1), log
+}
+
+// A driver that gives no handles has not failed: that is said, and nothing stays.
+func TestADriverWithoutHandles(t *testing.T) {
+	driver := fakecuda.Build(t)
+	k, from, log := keeperThatFails(t, driver, 0, 0)
+	first := called(t, log)
+	if _, _, _, err := k.LendIPC(nobody, from, 1); err != nil {
+		t.Fatal(err)
+	}
+	last, without := called(t, log), 0
+	for call := first + 1; call <= last; call++ {
+		k, from, log := keeperThatFails(t, driver, call, 801)
+		if _, _, _, err := k.LendIPC(nobody, from, 1); errors.Is(err, object.ErrUnsupported) {
+			without++
+			if n := left(t, log); n != 1 { // the context
+				t.Errorf("the keeper has %d things of the driver's", n)
+			}
+		}
+		k.Close()
+	}
+	if without != 2 { // cuCtxSetCurrent is before each call
+		t.Errorf("%d of the calls say that there are no handles", without)
 	}
 }
 
@@ -100,15 +140,6 @@ func TestLentMemoryEndsWithItsKeeper(t *testing.T) {
 // of it, and the next one is good.
 func TestCallsOfALoanThatFail(t *testing.T) {
 	driver := fakecuda.Build(t)
-	// begin gives a keeper whose call fails, and memory of a device.
-	begin := func(call int) (k *Keeper, from store.Place, log string) {
-		log = filepath.Join(t.TempDir(), "log")
-		t.Setenv("CUDA_FAKE_LOG", log)
-		t.Setenv("CUDA_FAKE_FAIL", fmt.Sprintf("%d:1", call))
-		t.Setenv("CUDA_FAKE_ONCE", filepath.Join(t.TempDir(), "once"))
-		k = newKeeper(t, Options{Driver: driver})
-		return k, onDevice(t, k, 0, 1), log
-	}
 	loan := func(k *Keeper, from store.Place) error {
 		n, _, _, err := k.LendIPC(nobody, from, 1)
 		if err == nil {
@@ -116,7 +147,7 @@ func TestCallsOfALoanThatFail(t *testing.T) {
 		}
 		return err
 	}
-	k, from, log := begin(0)
+	k, from, log := keeperThatFails(t, driver, 0, 1)
 	first := called(t, log)
 	if err := loan(k, from); err != nil {
 		t.Fatal(err)
@@ -127,7 +158,7 @@ func TestCallsOfALoanThatFail(t *testing.T) {
 	last := called(t, log)
 	failed := 0
 	for call := first + 1; call <= last; call++ {
-		k, from, log := begin(call)
+		k, from, log := keeperThatFails(t, driver, call, 1)
 		err := loan(k, from)
 		if err != nil {
 			failed++

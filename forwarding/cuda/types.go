@@ -50,6 +50,9 @@ const cuMemFree = "cuMemFree"
 // HandleBytes is the size of a CUipcMemHandle.
 const HandleBytes = 64
 
+// NotSupported is the code of what a device or its driver does not do: CUDA_ERROR_NOT_SUPPORTED.
+const NotSupported = 801
+
 // OutOfMemory is the code of an allocation for which the device has no room: CUDA_ERROR_OUT_OF_MEMORY.
 const OutOfMemory = 2
 

@@ -52,6 +52,9 @@ func (k *keeper) lendCopy(m *clwire.KeeperLend, from place, bytes uint64) (strin
 	}
 	if err == nil {
 		handle, err = own.Handle()
+		if drivers := (*cuda.Error)(nil); errors.As(err, &drivers) && drivers.Code == cuda.NotSupported {
+			err = &fault{clwire.KeeperNoDevice, "its driver gives no CUDA handle of it: " + err.Error()}
+		}
 	}
 	if err != nil {
 		return "", 0, errors.Join(err, own.Free())

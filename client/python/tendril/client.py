@@ -300,7 +300,8 @@ class Client:
     def ipc_handle(self, key: Key) -> "IPCHandle":
         """Copies an object in the memory of a GPU for programs that open a cudaIpcMemHandle_t, and gives the handle.
 
-        Raises Unsupported for an object in other memory, Full, Quota, Limit (64 a connection), NoDevice.
+        Raises Unsupported for an object in other memory or a driver without handles, Full, Quota, Limit (64 a
+        connection), NoDevice.
         """
         from .cuda import IPCHandle
         return self._request(lambda live: live.call(wire.IPC_HANDLE, self._key(key), partial(IPCHandle, live)), True)
