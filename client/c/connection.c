@@ -403,7 +403,7 @@ static bool is_repeatable(enum message kind)
 	switch (kind) {
 	case M_GET: case M_CREATE: case M_CREATE_WITH: case M_STAT: case M_STATUS: case M_SWEEP: case M_LIST_WHERE:
 	case M_AWAIT_MANY: case M_CHECKSUM: case M_READ_RANGE: case M_STREAM_LIST: case M_LIST_PAGE:
-	case M_CREATE_DEVICE: case M_GET_DEVICE: case M_GPUS:
+	case M_CREATE_DEVICE: case M_GET_DEVICE: case M_GPUS: case M_IPC_HANDLE:
 		return true;
 	default:
 		return false;

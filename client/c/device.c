@@ -408,6 +408,66 @@ void tendril_release_device(tendril_device_object *o)
 	no_object(o);
 }
 
+/* ---- a copy for programs that open CUDA handles ---- */
+
+/* Its internal fields, after the connection: the number takes 8 bytes. */
+enum { OF_COPY_GEN = OF_CONNECTION + 1, OF_NUMBER };
+
+static int copy_of_reply(const struct call *c, tendril_ipc_copy *o)
+{
+	struct reader r = {c->bytes, c->bytes + c->length, false};
+	const uint8_t *number = take(&r, 8), *device = take(&r, sizeof o->device);
+	o->size = take_u64(&r);
+	o->bytes = take_u64(&r);
+	const uint8_t *handle = take(&r, sizeof o->handle);
+	if (!took_all(&r) || o->size == 0 || o->size > o->bytes)
+		return tdl_fail(TENDRIL_PROTOCOL, "the daemon sent a malformed CUDA handle of %zu bytes", c->length);
+	memcpy(&o->device, device, sizeof o->device);
+	memcpy(o->handle, handle, sizeof o->handle);
+	o->internal[OF_COPY_GEN] = (void *)(uintptr_t)c->gen;
+	memcpy(&o->internal[OF_NUMBER], number, 8);
+	return TENDRIL_OK;
+}
+
+int tendril_ipc_handle(tendril *t, tendril_key key, tendril_ipc_copy *out)
+{
+	uint8_t raw[SMALL_FRAME];
+	struct writer w = begin_frame(raw, sizeof raw, M_IPC_HANDLE);
+	struct call c;
+	memset(out, 0, sizeof *out);
+	put_key(&w, key);
+	init_call(&c, M_IPC_HANDLE);
+	int status = round_trip(t, &w, &c);
+	if (status != TENDRIL_OK)
+		return status;
+	status = copy_of_reply(&c, out);
+	drop_call(&c);
+	if (status != TENDRIL_OK) {
+		memset(out, 0, sizeof *out);
+		return status;
+	}
+	atomic_fetch_add(&t->refs, 1);
+	out->internal[OF_CONNECTION] = t;
+	return TENDRIL_OK;
+}
+
+int tendril_release_ipc(tendril_ipc_copy *o)
+{
+	uint8_t raw[HEADER_BYTES + 8];
+	struct writer w = begin_frame(raw, sizeof raw, M_CLOSE_IPC);
+	tendril *t = owner(o->internal);
+	if (!t)
+		return TENDRIL_OK;
+	int status = check_mine(t);
+	if (status == TENDRIL_OK) {
+		put_bytes(&w, &o->internal[OF_NUMBER], 8);
+		status = simple(t, (uint64_t)(uintptr_t)o->internal[OF_COPY_GEN], &w);
+		unref_connection(t);
+	}
+	memset(o, 0, sizeof *o);
+	return status;
+}
+
 int tendril_copy(tendril *t, const tendril_id *to, uint64_t to_offset, tendril_key from, uint64_t from_offset,
                  uint64_t size)
 {

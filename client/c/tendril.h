@@ -486,6 +486,29 @@ TENDRIL_API int tendril_get_device(tendril *, tendril_key, int64_t wait_ms, tend
  * nothing for a zeroed object. */
 TENDRIL_API void tendril_release_device(tendril_device_object *);
 
+/* A copy of an object in the memory of a GPU, for programs that open CUDA handles and import no descriptor. It may be
+ * moved, but not copied. */
+typedef struct tendril_ipc_copy {
+	tendril_device device;
+	uint64_t size;      /* of the object: the copy's first bytes */
+	uint64_t bytes;     /* of the copy: charged to the tenant */
+	uint8_t handle[64]; /* a cudaIpcMemHandle_t, or CUipcMemHandle */
+	void *internal[4];
+} tendril_ipc_copy;
+
+/* Has the daemon copy a sealed object in the memory of a GPU, and gives a CUDA handle of the copy: another process than
+ * the daemon's keeper opens it with cudaIpcOpenMemHandle or cuIpcOpenMemHandle, on that GPU. The copy is no part of the
+ * object: whoever opens it may write it, and it stays when the object goes. It ends with tendril_release_ipc, with the
+ * connection, and with the daemon's keeper, which a fault of its driver may end at any time. TENDRIL_UNSUPPORTED: the
+ * object is not of that kind, the driver gives no handles, or the daemon is of an earlier release. TENDRIL_LIMIT: the
+ * connection has 64 of them. TENDRIL_FULL, TENDRIL_QUOTA, TENDRIL_NO_DEVICE (the driver failed). */
+TENDRIL_API int tendril_ipc_handle(tendril *, tendril_key, tendril_ipc_copy *out);
+
+/* Gives the copy back and zeroes *copy, whatever it returns. Whoever has the handle open closes it before. Does nothing
+ * for a zeroed one. TENDRIL_NO_DEVICE: the copy had ended with the keeper before, and the handle was of no use since.
+ * TENDRIL_DISCONNECTED: it went with the connection. */
+TENDRIL_API int tendril_release_ipc(tendril_ipc_copy *copy);
+
 /* Has the daemon copy size bytes of a sealed object into an unsealed one of this connection, named by its id. At
  * least one of the two is in the memory of a GPU; an object that other nodes have published is brought into host memory
  * first. A destination in host memory must have been created with the option own. It returns when the bytes are there.

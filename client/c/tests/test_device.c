@@ -209,6 +209,71 @@ static void copies(void)
 	tendril_close(t);
 }
 
+/* The memory behind a handle, as the driver for tests opens it: its maker's process and descriptor, and its bytes. */
+static char *open_handle(const uint8_t *handle, uint64_t bytes)
+{
+	uint32_t of[2];
+	uint64_t whole;
+	char path[64];
+	memcpy(of, handle, sizeof of);
+	memcpy(&whole, handle + sizeof of, sizeof whole);
+	CHECK(whole == bytes);
+	snprintf(path, sizeof path, "/proc/%u/fd/%u", (unsigned)of[0], (unsigned)of[1]);
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+	CHECK(fd >= 0);
+	char *p = map(fd, bytes);
+	close(fd);
+	return p;
+}
+
+/* A copy goes out by a CUDA handle. It is no part of the object. */
+static void handles(void)
+{
+	tendril *t = dial();
+	tendril_device d = gpu(t, "cuda:1");
+	tendril_device_buffer b;
+	tendril_device_object o;
+	tendril_ipc_copy copy, again;
+	OK(tendril_create_device(t, &d, 5000, &(tendril_options){.name = "i"}, &b));
+	IS(TENDRIL_NOT_SEALED, tendril_ipc_handle(t, tendril_by_id(b.id), &copy));
+	OK(tendril_release_ipc(&copy)); /* it is zeroed */
+	char *object = map(b.fd, b.bytes);
+	memset(object, 'x', b.bytes);
+	OK(tendril_seal_device(&b, &o));
+	OK(tendril_ipc_handle(t, tendril_named("i"), &copy));
+	CHECK(copy.size == 5000 && copy.bytes == GRANULE && memcmp(&copy.device, &d, sizeof d) == 0);
+	char *p = open_handle(copy.handle, copy.bytes);
+	CHECK(p[0] == 'x' && p[4999] == 'x' && p[5000] == 0 && p[GRANULE - 1] == 0);
+	memset(p, 'y', GRANULE);
+	CHECK(object[0] == 'x');
+	OK(tendril_ipc_handle(t, tendril_by_id(o.id), &again));
+	CHECK(memcmp(copy.handle, again.handle, sizeof copy.handle) != 0);
+	tendril_release_device(&o);
+	OK(tendril_delete(t, tendril_named("i")));
+	IS(TENDRIL_NOT_FOUND, tendril_ipc_handle(t, tendril_named("i"), &(tendril_ipc_copy){.size = 1}));
+	munmap(open_handle(again.handle, again.bytes), GRANULE); /* it stays when the object goes */
+	pid_t child = fork();
+	if (child == 0) {
+		IS(TENDRIL_FORKED, tendril_ipc_handle(t, tendril_named("i"), &copy));
+		IS(TENDRIL_FORKED, tendril_release_ipc(&again));
+		OK(tendril_release_ipc(&again));
+		tendril_close(t);
+		_exit(0);
+	}
+	wait_ok(child);
+	munmap(p, GRANULE);
+	munmap(object, GRANULE);
+	OK(tendril_release_ipc(&copy));
+	CHECK(copy.size == 0);
+	OK(tendril_release_ipc(&copy));
+	OK(tendril_put(t, "host", 4, &(tendril_options){.name = "h"}, NULL));
+	IS(TENDRIL_UNSUPPORTED, tendril_ipc_handle(t, tendril_named("h"), &copy));
+	CHECK(strstr(tendril_message(), "host memory"));
+	OK(tendril_delete(t, tendril_named("h")));
+	tendril_close(t);
+	IS(TENDRIL_DISCONNECTED, tendril_release_ipc(&again)); /* it went with the connection */
+}
+
 /* A forked child may not use the parent's, but may close its own copies of the descriptors. */
 static void forked(void)
 {
@@ -265,12 +330,17 @@ static void taken_over(void)
 	tendril_device d = gpu(t, "cuda:0");
 	tendril_device_buffer b, lost;
 	tendril_device_object o, again;
+	tendril_ipc_copy copy;
 	OK(tendril_create_device(t, &d, 10, NULL, &b));
 	OK(tendril_seal_device(&b, &o));
 	OK(tendril_create_device(t, &d, 10, NULL, &lost));
+	OK(tendril_ipc_handle(t, tendril_by_id(o.id), &copy));
 	hand_over();
 	OK(tendril_get_device(t, tendril_by_id(o.id), 0, &again));
 	IS(TENDRIL_DISCONNECTED, tendril_seal_device(&lost, NULL));
+	IS(TENDRIL_DISCONNECTED, tendril_release_ipc(&copy));
+	OK(tendril_ipc_handle(t, tendril_by_id(o.id), &copy));
+	OK(tendril_release_ipc(&copy));
 	tendril_abort_device(&lost);
 	tendril_release_device(&again);
 	tendril_key key = tendril_by_id(o.id);
@@ -303,7 +373,8 @@ int main(void)
 {
 	static const struct test tests[] = {
 		{"which", which}, {"put_and_get", put_and_get}, {"refusals", refusals}, {"waiting", waiting},
-		{"copies", copies}, {"forked", forked}, {"over_and_over", over_and_over}, {"taken_over", taken_over},
+		{"copies", copies}, {"handles", handles}, {"forked", forked}, {"over_and_over", over_and_over},
+		{"taken_over", taken_over},
 	};
 	const char *driver = getenv("FAKE_CUDA");
 	if (!driver) {
