@@ -58,7 +58,7 @@ func needsProgram(cmd *cobra.Command, args []string) error {
 	}
 	wait := cmd.Flags().Lookup("wait")
 	if _, err := leaseWait(args[0]); err == nil && cmd.ArgsLenAtDash() < 0 && wait.Value.String() == wait.NoOptDefVal {
-		return usagef("a time is written after =, as in --wait=%s; %q is where the program stands", args[0], args[0])
+		return usagef("%q stands where the program is expected: a time is written --wait=%s", args[0], args[0])
 	}
 	return nil
 }
