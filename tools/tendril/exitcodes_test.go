@@ -158,11 +158,11 @@ func TestNoDaemonForAnyVerb(t *testing.T) {
 		}
 		asks++
 	}
-	each((&cli{term: terminal{out: &bytes.Buffer{}, err: &bytes.Buffer{}}}).root())
+	each((&cli{term: terminal{out: &bytes.Buffer{}, err: &bytes.Buffer{}}}).root(nil))
 	if asks < 50 {
 		t.Errorf("%d verbs asked", asks)
 	}
-	if text := (&cli{}).root().Long; !strings.Contains(text, exitCodes) {
+	if text := (&cli{}).root(nil).Long; !strings.Contains(text, exitCodes) {
 		t.Errorf("the help has no table: %s", text)
 	}
 }

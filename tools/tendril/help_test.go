@@ -47,7 +47,7 @@ func TestHelpOfEveryCommandFits(t *testing.T) {
 			}
 		}
 	}
-	visit((&cli{}).root())
+	visit((&cli{}).root(nil))
 	if commands < 40 {
 		t.Errorf("%d commands", commands)
 	}

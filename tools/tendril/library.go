@@ -75,7 +75,7 @@ func libraryVersion(path string) string {
 	}
 	defer f.Close()
 	const keep = len(stampMark) + stampMost + 1
-	b, kept := make([]byte, 1<<20), 0
+	b, kept := make([]byte, 128<<10), 0 // a larger part takes longer: its pages are new
 	for {
 		n, err := io.ReadFull(f, b[kept:])
 		if stamp := findStamp(b[:kept+n]); stamp != "" || err != nil {

@@ -46,7 +46,7 @@ func TestManPage(t *testing.T) {
 			visit(below)
 		}
 	}
-	for _, c := range (&cli{}).root().Commands() {
+	for _, c := range (&cli{}).root(nil).Commands() {
 		visit(c)
 	}
 	known := regexp.MustCompile(`^\.(TH|SH|SS|PP|TP|EX|EE|B|BR|I|RI)( |$)`)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,7 +14,7 @@ import (
 // run executes one command line and returns its exit code.
 func run(ctx context.Context, t terminal, args []string) int {
 	c := &cli{term: t}
-	root := c.root()
+	root := c.root(args)
 	root.SetArgs(args)
 	root.SetIn(t.in)
 	root.SetOut(t.out)
@@ -56,7 +57,9 @@ var unknownVerb = regexp.MustCompile(`^unknown command ("[^"]*") for "tendril"(?
 // exclusive is what cobra says of flags that exclude each other.
 var exclusive = regexp.MustCompile(`^if any flags in the group .*\[([^]]+)\] were all set$`)
 
-func (c *cli) root() *cobra.Command {
+// root makes the command line for args. It leaves out what args cannot ask for and what takes long to make: a worker
+// and a probe, which start often, want nothing of what users call, and only a shell that completes wants to know how.
+func (c *cli) root(args []string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "tendril",
 		Short: "A shared-memory object store that reaches remote GPUs",
@@ -75,6 +78,24 @@ func (c *cli) root() *cobra.Command {
 	root.SetFlagErrorFunc(flagError)
 	root.AddGroup(&cobra.Group{ID: "node", Title: "The node:"}, &cobra.Group{ID: "store", Title: "Objects:"},
 		&cobra.Group{ID: "opencl", Title: "OpenCL programs:"})
+	first := strings.Join(args[:min(1, len(args))], "")
+	own := []*cobra.Command{workerVerb(), probeVerb(), keeperVerb(), importGPUVerb(), guardVerb()}
+	root.AddCommand(own...)
+	if slices.ContainsFunc(own, func(v *cobra.Command) bool { return v.Name() == first }) {
+		root.CompletionOptions.DisableDefaultCmd = true
+	} else {
+		c.addUsersVerbs(root)
+	}
+	if strings.HasPrefix(first, cobra.ShellCompRequestCmd) {
+		c.completeArguments(root)
+	}
+	sayUsage(root)
+	fitHelp(root, c.term.screen.columns)
+	endBySignals(root)
+	return root
+}
+
+func (c *cli) addUsersVerbs(root *cobra.Command) {
 	root.AddCommand(
 		c.daemonVerb(), c.statusVerb(), c.versionVerb(), c.configVerb(), c.tokenVerb(), c.certificateVerb(),
 		c.tenantVerb(), c.auditVerb(), c.clusterVerb(),
@@ -83,15 +104,10 @@ func (c *cli) root() *cobra.Command {
 		c.publishVerb(), c.unpublishVerb(), c.placeVerb(), c.replicateVerb(), c.migrateVerb(), c.drainVerb(),
 		c.topVerb(), c.watchVerb(), c.composeVerb(), c.streamVerb(), c.scrubVerb(),
 		c.devicesVerb(), c.runVerb(), c.leaseVerb(), c.leasesVerb(), c.traceVerb(), c.envVerb(), c.sessionVerb(),
-		workerVerb(), probeVerb(), keeperVerb(), importGPUVerb(), guardVerb(), c.manVerb(),
+		c.manVerb(),
 	)
 	root.SetHelpCommandGroupID("node")
 	root.SetCompletionCommandGroupID("node")
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
-	sayUsage(root)
-	c.completeArguments(root)
-	fitHelp(root, c.term.screen.columns)
-	endBySignals(root)
-	return root
 }
