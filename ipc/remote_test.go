@@ -13,6 +13,8 @@ import (
 	"net"
 	"os"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -285,6 +287,79 @@ func TestPart(t *testing.T) {
 	}
 	if _, err := r.Receive(nil); !errors.Is(err, io.EOF) {
 		t.Errorf("the end is %v", err)
+	}
+	r.Shutdown()
+	<-closed
+}
+
+// patient is a socket whose writes wait as long as they like.
+type patient struct{ *net.TCPConn }
+
+func (patient) SetWriteDeadline(time.Time) error { return nil }
+
+// TestPartWaitsForNobody: a peer that reads nothing delays the end of its connection for nobody, though a Send waits.
+func TestPartWaitsForNobody(t *testing.T) {
+	r, s := securePair(t)
+	tcp := s.raw.(*net.TCPConn)
+	s.raw = patient{tcp}
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		for much := make([]byte, 1<<20); s.Send(much, nil) == nil; {
+		}
+	}()
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "full socket", func() (full bool) {
+		if err := raw.Control(func(fd uintptr) {
+			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, 0)
+			full = n == 0 && err == nil
+		}); err != nil {
+			t.Error(err)
+		}
+		return full
+	})
+	s.Part()
+	<-sent
+	r.Shutdown()
+	s.Close()
+}
+
+// drained says when it is read from, and notes the last deadline.
+type drained struct {
+	*net.TCPConn
+	once sync.Once
+	read chan struct{}
+	last atomic.Int64
+}
+
+func (d *drained) Read(b []byte) (int, error) {
+	d.once.Do(func() { close(d.read) })
+	return d.TCPConn.Read(b)
+}
+
+func (d *drained) SetReadDeadline(t time.Time) error {
+	d.last.Store(t.UnixNano())
+	return d.TCPConn.SetReadDeadline(t)
+}
+
+// TestNothingCutsLastWordsOff: whoever else ends a connection that its end has parted with leaves its peer the time to
+// read.
+func TestNothingCutsLastWordsOff(t *testing.T) {
+	r, s := securePair(t)
+	d := &drained{TCPConn: s.raw.(*net.TCPConn), read: make(chan struct{})}
+	s.raw = d
+	s.Part()
+	closed := make(chan struct{})
+	go func() { s.Close(); close(closed) }()
+	<-d.read
+	patience := d.last.Load()
+	s.Shutdown()
+	s.Part()
+	if d.last.Load() != patience {
+		t.Error("the peer is given no time any more")
 	}
 	r.Shutdown()
 	<-closed

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,7 +21,9 @@ type Stream struct {
 	raw  net.Conn // below it
 	in   inbox
 
-	parted atomic.Bool // the peer is let read what was sent
+	parted   atomic.Bool // the peer is let read what was sent
+	mu       sync.Mutex  // a leaf
+	draining bool        // Close reads what still comes; guarded by mu
 }
 
 // NewStream takes a connection over: conn for the frames, and raw, the socket below it, to end it at once. The caller
@@ -66,7 +69,13 @@ func (s *Stream) Send(b []byte, fds []int) error {
 }
 
 // EndReceive makes Receive fail, also one under way; what is sent still goes. It may be called at any time, by anyone.
-func (s *Stream) EndReceive() { _ = s.raw.SetReadDeadline(time.Unix(1, 0)) }
+func (s *Stream) EndReceive() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.draining {
+		_ = s.raw.SetReadDeadline(time.Unix(1, 0))
+	}
+}
 
 // Bounds of what a peer may still send that is let read.
 const (
@@ -75,15 +84,14 @@ const (
 )
 
 // Part makes every call fail, as Shutdown does, and has Close let the peer read what was sent last: a socket that is
-// closed with something unread, or to which something comes afterwards, resets the connection. It waits a second at
-// most for a Send under way, and so does Close for the peer. It may be called at any time, by anyone.
+// closed with something unread, or to which something comes afterwards, resets the connection. It waits for nobody: of
+// a Send under way the peer may get a part. Close waits a second at most. Part may be called at any time, by anyone.
+//
+// TLS is not told: its word for an end would wait up to 5 s for a peer that does not read, behind a Send that waits.
 func (s *Stream) Part() {
 	s.parted.Store(true)
-	_ = s.raw.SetWriteDeadline(time.Now().Add(partTime))
-	for _, end := range []net.Conn{s.conn, s.raw} { // nothing to be done about an error: the connection is gone then
-		if half, ok := end.(interface{ CloseWrite() error }); ok {
-			_ = half.CloseWrite()
-		}
+	if half, ok := s.raw.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite() // nothing to be done about an error: the connection is gone then
 	}
 	s.EndReceive()
 }
@@ -99,7 +107,7 @@ func (s *Stream) Shutdown() {
 
 // Close gives the socket back, and says so to the peer where that can be said at once.
 func (s *Stream) Close() {
-	if s.parted.Load() && s.raw.SetReadDeadline(time.Now().Add(partTime)) == nil {
+	if s.parted.Load() && s.drain() == nil {
 		_, _ = io.Copy(io.Discard, io.LimitReader(s.raw, partBytes))
 		s.raw.Close()
 		return
@@ -107,4 +115,12 @@ func (s *Stream) Close() {
 	_ = s.raw.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
 	s.conn.Close()
 	s.raw.Close()
+}
+
+// drain gives the peer time to read, which no Shutdown takes back.
+func (s *Stream) drain() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.draining = true
+	return s.raw.SetReadDeadline(time.Now().Add(partTime))
 }
