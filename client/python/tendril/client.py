@@ -133,6 +133,7 @@ class Client:
                 return live
             if live is not None and live.pid != connection.process:
                 live.abandon()
+                live = None
             self._live = self._reopen(live)
             return self._live
 
@@ -1174,4 +1175,6 @@ def _after_fork() -> None:
         client._forked()
 
 
+# Before a function of Python, in which an interrupt may come first: the child is not its parent.
+os.register_at_fork(after_in_child=partial(setattr, connection, "process", 0))
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork)

@@ -53,6 +53,7 @@ _CONTROL = socket.CMSG_SPACE(4 * 16)
 _RECEIVE = (1 << 16,), (_CONTROL,), (_CLOEXEC,)
 _SEND, _SEND_NOW = (_NOSIGNAL,), (_NOSIGNAL | _DONTWAIT,)
 _FIRST, _NOW = (0,), (False,)  # arguments of pop, and of acquire
+_WITHOUT_REPLY = wire.STREAM_UNPOP, wire.STREAM_CLOSE
 _run: Callable[[Any], None] = collections.deque(maxlen=0).extend
 _step: Any = partial.__call__
 
@@ -240,6 +241,7 @@ class Connection:
         self._popped: Deque[Hold] = collections.deque()  # of popped frames that are to be acknowledged
         self._swept = self._last_end = self._kept_little = time.monotonic()
         self._late = False  # the background thread knows that releases wait
+        self._idle = False  # a segment became idle, which the background thread is not told yet
         self._dead: Optional[TendrilError] = None
         self.alive = True  # until there is an error in _dead
         self._sock, self.path = _find(path)
@@ -336,6 +338,8 @@ class Connection:
         p, number = Pending(kind, decode), 0
         unsent = [b""]  # the request, until it is among what is sent
         whole = False
+        if self._halfway and self._reading is None:
+            self._end_torn()
         try:
             with self._turn_lock:
                 if self._dead is not None:
@@ -373,20 +377,24 @@ class Connection:
     def call_many(self, kind: int, payloads: List[bytes], decode: Decode) -> List[Any]:
         """Sends requests in one write. Returns for each what decode makes of its reply, or the reply's error."""
         calls, raw = [Pending(kind, decode) for _ in payloads], b""
-        with self._turn_lock:
-            self._check()
-            for p, payload in zip(calls, payloads):
-                raw += wire.frame(kind, self._next, payload)
-                self._pending[self._next] = p
-                self._next += 1
+        unsent = [b""]  # as in call
         try:
-            self._send([raw])
+            with self._turn_lock:
+                self._check()
+                for p, payload in zip(calls, payloads):
+                    raw += wire.frame(kind, self._next, payload)
+                    self._pending[self._next] = p
+                    self._next += 1
+            unsent[0] = raw
+            self._send(unsent)
             for p in calls:
                 self._await(p, None)
         except BaseException:
             with self._turn_lock:
                 for p in calls:
                     p.done = True
+                for number in [n for n, p in self._pending.items() if p in calls] if unsent else []:
+                    del self._pending[number]  # nobody answers what was not sent
             raise
         finally:
             self._flush_ended()
@@ -397,16 +405,29 @@ class Connection:
         """Sends a request for which no thread waits. then is called once, in any thread, when its reply has come."""
         p = Pending(kind, decode)
         p.then = then
-        with self._turn_lock:
-            self._check()
-            number, self._next = self._next, self._next + 1
-            self._pending[number] = p
-            self._unread += 1
-            begins, self._attended = not self._attended, True
-        self._send([wire.frame(kind, number, payload)])
-        self._begin_to_tidy()
-        if begins:
-            threading.Thread(target=self._attend, name="tendril reader", daemon=True).start()
+        number, begins = 0, False
+        unsent = [b""]  # as in call
+        try:
+            with self._turn_lock:
+                self._check()
+                number, self._next = self._next, self._next + 1
+                self._pending[number] = p
+                self._unread += 1
+                begins, self._attended = not self._attended, True
+            unsent[0] = wire.frame(kind, number, payload)
+            self._send(unsent)
+            self._begin_to_tidy()
+            if begins:
+                threading.Thread(target=self._attend, name="tendril reader", daemon=True).start()
+        except BaseException:
+            with self._turn_lock:
+                if self._pending.get(number) is p and not p.done:
+                    p.done, self._unread = True, self._unread - 1
+                    if unsent:
+                        del self._pending[number]
+            if begins:  # perhaps a second one: each ends once there is nothing to read for
+                threading.Thread(target=self._attend, name="tendril reader", daemon=True).start()
+            raise
         return p
 
     def unwanted(self, decode: Decode) -> List[Pending]:
@@ -550,6 +571,8 @@ class Connection:
         delivered where it lies, and ends the reading with the same turn of the lock.
         """
         try:
+            if self._halfway:
+                raise self._torn()
             if deadline is None and not self._in:
                 if not self._arrived:
                     self._arrived.extend(map(self._sock.recvmsg, *_RECEIVE))
@@ -591,8 +614,18 @@ class Connection:
         except BaseException:
             if self._halfway and self._reading is p:
                 self._flush_ended()  # acknowledges the frames that did come
-                self._fail(Disconnected("a reply of the daemon at %s was interrupted" % self.path))
+                self._fail(self._torn())
             raise
+
+    def _torn(self) -> Disconnected:
+        return Disconnected("a reply of the daemon at %s was interrupted" % self.path)
+
+    def _end_torn(self) -> None:
+        """Ends a connection whose reply was interrupted: a second interrupt kept the first from it."""
+        with self._turn_lock:
+            torn = self._halfway and self._reading is None
+        if torn:
+            self._fail(self._torn())
 
     def _receive(self, deadline: Optional[float]) -> None:
         if deadline is not None and not self._arrived:
@@ -738,7 +771,9 @@ class Connection:
         number, whole, offset = ref
         segment = self._adopt(fields, ref, writable) if fields.fds else self._segments.get(number)
         if size == 0:
-            return memory.nothing(self.at_end(0, hold))
+            part: Any = memory.nothing(self.at_end(0, hold))
+            self._holds.add(hold)
+            return part
         if offset + size > whole or offset % 64:
             raise Protocol("object of %d bytes at %d does not lie in a segment of %d" % (size, offset, whole))
         if segment is None:
@@ -758,7 +793,9 @@ class Connection:
                 self._ended.append((0, hold))
                 raise
         segment.leases += 1
-        return mapping.lease(offset, size, self.at_end(number, hold))
+        part = mapping.lease(offset, size, self.at_end(number, hold))
+        self._holds.add(hold)  # behind the lease, which takes it out: none without a lease is claimed
+        return part
 
     def freeze(self, number: int) -> None:
         """Unmaps an object's own segment. From now on it is mapped read-only. Raises Invalid if it has leases."""
@@ -881,7 +918,6 @@ class Connection:
 
     def at_end(self, segment: int, hold: Hold) -> Callable[[], None]:
         """What ends this process's use of hold: for when_gone and leases. segment 0: there is none."""
-        self._holds.add(hold)
         return partial(self._left, iter(((segment, hold),)))
 
     def _left(self, ended: "Iterator[tuple[int, Hold]]") -> None:
@@ -899,9 +935,17 @@ class Connection:
         if self._tidier is None or not self._tidier.started or len(self._ended) >= _LATE_MOST:
             return False
         if not self._late:
-            self._late = True
-            self._tidier.hurry()
+            self._be_late(self._tidier)
         return self._dead is None
+
+    def _be_late(self, tidier: tidy.Tidier) -> None:
+        """Has the background thread send what waits, if no request does. One that was not told is not relied on."""
+        self._late = True
+        try:
+            tidier.hurry()
+        except BaseException:
+            self._late = False
+            raise
 
     def popped(self, hold: Hold) -> None:
         """Before a pop returns: its frame is acknowledged by what is sent next, or by the background thread.
@@ -912,8 +956,7 @@ class Connection:
         if self.version >= wire.ACKS_VERSION:
             self._popped.append(hold)
             if not self._late and self._tidier is not None and self._tidier.started:
-                self._late = True
-                self._tidier.hurry()
+                self._be_late(self._tidier)
 
     def flush_late(self) -> None:
         """Sends the releases that wait for a request."""
@@ -924,9 +967,9 @@ class Connection:
         """Sends the releases of ended leases. Never waits: who holds a lock now sends them afterwards."""
         if self.pid != process:
             return
-        popped = bool(self._popped)
-        while (self._ended or popped) and self._dead is None:
-            popped = False
+        once = bool(self._popped or self._out)  # an interrupt may have left something in _out
+        while (self._ended or once) and self._dead is None:
+            once = False
             taken: List[bool] = []
             try:
                 _run(map(taken.append, map(self._sending.acquire, _NOW)))
@@ -959,23 +1002,9 @@ class Connection:
             _run(map(taken.append, map(self._turn_lock.acquire, _NOW)))
             if not taken[0]:
                 return False
-            ended = self._settle()
-            for _ in range(len(self._popped)):
-                hold = self._popped.popleft()
-                if hold.ends_with == wire.STREAM_UNPOP:
-                    if hold in self._holds:
-                        self._popped.append(hold)  # its pop has not returned
-                elif hold.body is not None:
-                    if self.version >= wire.FRAME_ACKS_VERSION:
-                        self._out += wire.frame(wire.FRAME_ACK, 0, hold.body)
-                    else:
-                        self._out += wire.frame(wire.STREAM_ACK, 0, hold.body[8:])
-            for hold in ended:
-                if hold.ends_with == wire.RELEASE:
-                    self._unconfirmed.append((self._next, hold))
-                    self._out += _RELEASE_HEAD + hold.object_id
-                elif hold.ends_with is not None:
-                    self._out += wire.frame(hold.ends_with, self._unasked(hold.ends_with), _end_payload(hold))
+            if self._popped:
+                self._acknowledge()
+            self._settle()
             if self._tidier is None or self._last_end - self._kept_little > _KEEP_LITTLE_SECONDS:
                 self._kept_little = self._last_end
                 self._keep_little()
@@ -983,6 +1012,20 @@ class Connection:
             if True in taken:
                 self._turn_lock.release()
         return True
+
+    def _acknowledge(self) -> None:
+        """Called under both locks: appends to _out what acknowledges popped frames. No interrupt divides a frame's."""
+        for _ in range(len(self._popped)):
+            hold, message = self._popped[0], b""
+            if hold.ends_with == wire.STREAM_UNPOP:
+                if hold in self._holds:
+                    self._popped.rotate(-1)  # its pop has not returned
+                    continue
+            elif hold.body is not None:
+                message = (wire.frame(wire.FRAME_ACK, 0, hold.body) if self.version >= wire.FRAME_ACKS_VERSION
+                           else wire.frame(wire.STREAM_ACK, 0, hold.body[8:]))
+            self._out += message
+            self._popped.popleft()
 
     def has_idle(self) -> bool:
         """Whether a segment is idle."""
@@ -1040,45 +1083,55 @@ class Connection:
         self._flush_ended()
         return left
 
-    def _unasked(self, kind: int) -> int:
-        """Called under _turn: the number of a request for whose reply nobody waits. 0: the message has no reply."""
-        if kind in (wire.STREAM_UNPOP, wire.STREAM_CLOSE):
-            return 0
-        p = Pending(kind, wire.nothing)
-        p.done = True
-        number, self._next = self._next, self._next + 1
-        self._pending[number] = p
-        return number
+    def _settle(self) -> None:
+        """Called under _turn, and under _sending while the connection lives: takes ended leases off their segments, and
+        appends to _out what releases their references.
 
-    def _settle(self) -> List[Hold]:
-        """Called under _turn: takes ended leases off their segments. Returns the references to release."""
-        gone: List[Hold] = []
+        An interrupt comes before all that changes with a lease, or behind it: from "dead" to popleft nothing is called.
+        """
         while self._ended:
-            number, hold = self._ended.popleft()
-            if hold.pushing:
-                hold.left = True
-            else:
-                gone.append(hold)
-            self._holds.discard(hold)
+            number, hold = self._ended[0]
+            segment, ends_with, claimer = self._segments.get(number), hold.ends_with, hold.claimed_by
             if hold.filling is not None:
                 self._leave(hold, False)
-            if self._dead is not None and hold.claimed_by is not None and hold.claimed_by is not self:
-                hold.claimed_by.drop(hold)
-            elif self._dead is not None and hold.ends_with == wire.RELEASE and not hold.gone:
-                self._unreleased.append(hold)
-            segment = self._segments.get(number)
-            if segment is None:
-                continue
-            segment.leases -= 1
-            if segment.leases:
-                continue
-            if self._dead is not None:
-                segment.close()
-            elif self._tidier is not None:
+            self._holds.discard(hold)
+            idle = segment is not None and segment.leases == 1
+            if idle and segment is not None:
                 segment.idle_since = time.monotonic()
-                if self._tidier.asleep:
-                    self._tidier.wake()
-        return gone
+            asked, message = None, b""
+            if ends_with is not None and ends_with != wire.RELEASE and not hold.pushing:
+                if ends_with not in _WITHOUT_REPLY:
+                    asked = Pending(ends_with, wire.nothing)
+                    asked.done = True  # nobody waits for its reply
+                message = wire.frame(ends_with, self._next if asked is not None else 0, _end_payload(hold))
+            dead = self._dead is not None
+            if dead and claimer is not None and claimer is not self:
+                claimer._ended += ((0, hold),)
+            elif dead and ends_with == wire.RELEASE and not hold.gone:
+                self._unreleased += (hold,)
+            elif dead:
+                pass
+            elif hold.pushing:
+                hold.left = True  # the reply says whose the reference is
+            elif ends_with == wire.RELEASE:
+                self._out += _RELEASE_HEAD + hold.object_id
+                self._unconfirmed += ((self._next, hold),)
+            else:
+                self._out += message
+                if asked is not None:
+                    self._pending[self._next] = asked
+                    self._next += 1
+            if segment is not None:
+                segment.leases -= 1
+            self._idle = self._idle or idle
+            self._ended.popleft()
+            if dead and idle and segment is not None:
+                segment.close()
+            if dead and claimer is not None and claimer is not self:
+                claimer._flush_ended()
+        if self._idle and self._dead is None and self._tidier is not None and self._tidier.asleep:
+            self._tidier.wake()
+        self._idle = False
 
     def _forget(self, segment: _Segment) -> None:
         """Called under both locks, while no request is in progress: unmaps an idle segment and tells the daemon."""

@@ -43,6 +43,7 @@ _PARK_FROM = 256 << 10
 
 
 _FIRST = (0,)
+_TRIES = (0,) * 8  # of an end that is interrupted again and again
 _run: Callable[[Any], None] = collections.deque(maxlen=0).extend  # runs a chain of iterators in one step
 
 _ends: "Dict[int, weakref.ref[Any]]" = {}  # keeps each until what it refers to is gone
@@ -75,11 +76,29 @@ def _ending(key: int, work: Callable[[], None], keeps: Any = None) -> "Generator
     except GeneratorExit:
         return  # the interpreter ends
     except BaseException as e:
-        _ends.pop(key, None)
-        work()
+        kind = e.__class__
+        try:
+            _surely(key, work)
+        except BaseException:
+            _surely(key, work)
         # One step calls this and goes back to what was interrupted, without a look for signals.
-        yield from map(_raise_later, (_thread.get_ident(),), (type(e),))
+        try:
+            yield from map(_raise_later, (_thread.get_ident(),), (kind,))
+        except GeneratorExit:
+            return
+        except BaseException:
+            yield from map(_raise_later, (_thread.get_ident(),), (kind,))
     yield
+
+
+def _surely(key: int, work: Callable[[], None]) -> None:
+    """Calls work until it is not interrupted. An interrupt between two tries, or before the first, is raised."""
+    for _ in _TRIES:
+        try:
+            _ends.pop(key, None)
+            return work()
+        except BaseException:
+            pass
 
 
 class Descriptor(io.FileIO):

@@ -454,6 +454,8 @@ class Draft(Unsealed):
 
     def _sealed(self, kind: int, body: bytes, strict: bool) -> Object:
         seen = self._end_views()
+        # Sealed or not, if this is interrupted: the daemon takes it as an abort of an unsealed object.
+        self._hold.ends_with = wire.RELEASE
         try:
             if strict and self.size:
                 part = self._seal_strictly(lambda: self._connection.call(kind, body, wire.nothing))
@@ -462,11 +464,11 @@ class Draft(Unsealed):
                 self._connection.call(kind, body, wire.nothing, meanwhile=lambda: self._shut(seen))
         except BaseException as e:
             if isinstance(e, TendrilError) and not isinstance(e, Disconnected):
+                self._hold.ends_with = wire.ABORT
                 self._open_again()
             else:
                 self._shut(seen)  # the daemon may have sealed it
             raise
-        self._hold.ends_with = wire.RELEASE
         self._part = self._scratch = None
         made = Object(self._hold, part, self.meta, self._connection.path)
         return made if self._finish is None else self._finish(made)  # type: ignore[no-any-return]
@@ -589,8 +591,12 @@ class CudaDraft(Draft):
         if strict:
             raise Unsupported("a strict seal in the memory of a device: the hardware cannot take the right to write")
         gpu.synchronize()
-        self._connection.call(wire.SEAL, self._hold.object_id + b"\0", wire.nothing)
-        self._hold.ends_with = wire.RELEASE
+        self._hold.ends_with = wire.RELEASE  # as in Draft
+        try:
+            self._connection.call(wire.SEAL, self._hold.object_id + b"\0", wire.nothing)
+        except TendrilError:
+            self._hold.ends_with = wire.ABORT
+            raise
         lease, self._part, self._gpu = self._part, None, None
         made = CudaObject(self._client, self._hold, lease, gpu, self.meta, self._connection.path)
         return made if self._finish is None else self._finish(made)  # type: ignore[no-any-return]

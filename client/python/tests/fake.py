@@ -1,6 +1,7 @@
 """A small daemon in this process that speaks ipc/PROTOCOL.md, for tests without the real one."""
 
 import array
+import collections
 import json
 import os
 import socket
@@ -44,6 +45,7 @@ class FakeDaemon:
         self.listener.bind(self.path)
         self.listener.listen(16)
         self.live = []
+        self.holds = []  # of each live connection: references by id
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self):
@@ -76,7 +78,9 @@ class FakeDaemon:
             threading.Thread(target=self._serve, args=(c,), daemon=True).start()
 
     def _serve(self, c):
-        state = {"seen": set(), "own": None}
+        state = {"seen": set(), "own": None, "holds": collections.Counter()}
+        with self.lock:
+            self.holds.append(state["holds"])
         try:
             while True:
                 head = self._read(c, HEADER.size)
@@ -95,6 +99,22 @@ class FakeDaemon:
             pass
         finally:
             c.close()
+            with self.lock:
+                state["holds"].clear()
+                self.lock.notify_all()
+
+    def drop_unnamed(self):
+        """Closes the memory of objects without a name: nobody has them any more."""
+        with self.lock:
+            for o in self.objects.values():
+                if not o["name"] and o["fd"] is not None:
+                    os.close(o["fd"])
+                    o["fd"] = None
+
+    def held(self):
+        """How many references the clients have."""
+        with self.lock:
+            return sum(sum(holds.values()) for holds in self.holds)
 
     @staticmethod
     def _read(c, n):
@@ -148,6 +168,7 @@ class FakeDaemon:
             o["fd"] = os.memfd_create("fake")
             os.ftruncate(o["fd"], o["bytes"])
             self.objects[o["id"]] = o
+            state["holds"][o["id"]] += 1
             ref, fd = self._ref(c, state, o)
             self._reply(c, 2, number, o["id"] + ref, fd)
         elif kind == 3:
@@ -160,23 +181,35 @@ class FakeDaemon:
             o, _ = self._find(payload)
             if o is None:
                 return self._error(c, number, 3, "no such object")
+            state["holds"][o["id"]] += 1
             ref, fd = self._ref(c, state, o)
             self._reply(c, 4, number, o["id"] + ref + struct.pack("<QB", o["size"], o["class"])
                         + struct.pack("<I", len(o["meta"])) + o["meta"], fd)
         elif kind == 5:
             self.released.append(payload)
+            state["holds"][payload[:16]] -= 1
         elif kind == 7:
             self.aborted.append(payload)
+            if self.objects[payload[:16]]["sealed"]:
+                return self._error(c, number, 6, "the object is sealed already")
+            state["holds"][payload[:16]] -= 1
+            self._reply(c, 7, number, b"")
         elif kind == 13:
             number = struct.unpack("<Q", payload)[0]
             state["seen"].discard(number)
             self.forgotten.append(number)
         elif kind == 14:
-            self._reply(c, 14, number, struct.pack("<I", 0))
+            numbers = [o["segment"] for o in self.objects.values() if o["fd"] is None and o["segment"] in state["seen"]]
+            self._reply(c, 14, number, struct.pack("<I%dQ" % len(numbers), len(numbers), *numbers))
         elif kind == 8:
             for o in self.objects.values():
                 self._reply(c, 8, number, json.dumps([self._info(o)]).encode(), flags=4)
             self._reply(c, 8, number, b"[]")
+        elif kind == 93:
+            keys = [payload[at:at + 16] for at in range(2, len(payload), 24)]
+            for key in keys:
+                state["holds"][key] += key in self.objects
+            self._reply(c, 93, number, payload[:2] + bytes(key in self.objects for key in keys))
         elif kind in (10, 11):
             self._reply(c, kind, number, b"{}")
         else:
