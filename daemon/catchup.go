@@ -66,23 +66,24 @@ func over(err error) *frontdoor.CatchUp {
 }
 
 // run asks until nobody waits for an answer. Where a question had none, and the node has not heard from a leader either
-// since it was asked, the next one is not asked: who waits for that has waited for the one before.
+// since it was asked, the next one is over with it: who waits for that has waited for this one.
 func (x *catchUps) run(q *frontdoor.CatchUp) {
-	for silent := false; q != nil; {
+	for q != nil {
 		began := time.Now()
-		if !silent {
-			q.Err = x.ask()
-			silent = q.Err != nil && !x.heard(began)
-		}
+		q.Err = x.ask()
+		silent := q.Err != nil && !x.heard(began)
 		x.mu.Lock()
 		x.failed, x.failedAt = q.Err, time.Now()
-		done := q
+		over := []*frontdoor.CatchUp{q}
 		if q = x.next; q != nil && silent {
-			q.Err = done.Err
+			q.Err = x.failed
+			over, q = append(over, q), nil
 		}
 		x.now, x.next = q, nil
 		x.mu.Unlock()
-		close(done.Done)
+		for _, o := range over {
+			close(o.Done)
+		}
 	}
 }
 

@@ -31,7 +31,7 @@ func TestAMemberThatAsksForMoreThanItTakes(t *testing.T) {
 	const most, many = 2, 6
 	x, gpu := gpuAtFirst(t, 2, 64<<20, nil)
 	giver, asker := x.all[0], x.all[1]
-	giver.bringing.giving.most, giver.bringing.giving.wait = most, 10*time.Millisecond
+	giver.bringing.giving.each, giver.bringing.giveWait = most, 10*time.Millisecond
 	want := noise(5, 12<<20) // more than lies between the two nodes
 	id := x.publishOnGPU(gpu, "o", want, "")
 	x.share()

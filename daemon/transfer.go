@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"slices"
@@ -43,20 +44,28 @@ const (
 	giveWait = 10 * time.Second                        // for one of them to end
 )
 
-// bringings is what is known of transfers to this node. mu is a leaf.
+// bringings is what is known of transfers to this node, and from it. mu is a leaf.
 type bringings struct {
+	turns *shares[string] // of tenants: objects that come
+
 	mu     sync.Mutex
 	all    map[bringKey]*bringing
-	of     map[string]int // that have a turn, by tenant
-	turns  int            // of all
-	change chan struct{}  // closed when a turn is free
 	copies map[object.ID]broughtCopy
 	came   chan struct{}        // has one where a copy came
 	rates  map[fsm.UUID]float64 // bytes a second from other nodes, a moving mean
 
 	follower *store.Follower // of copies; set before the front door opens
 	serving  atomic.Int32    // chunks' requests of other nodes
-	giving   *givings
+	// other nodes' requests for objects while they are opened, and as long as they hold copies (of what is in a device's
+	// memory), which the objects' tenant is charged for: a node that asks for more than it takes would use up another
+	// one's memory, and the tenant's quota
+	giving   *shares[givingKey]
+	giveWait time.Duration // for one of them to end
+}
+
+type givingKey struct {
+	node   transfer.ID
+	tenant string
 }
 
 // broughtCopy is an object that was brought here.
@@ -88,9 +97,9 @@ type bringing struct {
 }
 
 func newBringings() *bringings {
-	return &bringings{all: map[bringKey]*bringing{}, of: map[string]int{}, change: make(chan struct{}),
+	return &bringings{turns: newShares[string](maxTenantBringing, maxBringing), all: map[bringKey]*bringing{},
 		came: make(chan struct{}, 1), copies: map[object.ID]broughtCopy{}, rates: map[fsm.UUID]float64{},
-		giving: newGivings(maxGiven, giveWait)}
+		giving: newShares[givingKey](maxGiven, math.MaxInt), giveWait: giveWait}
 }
 
 // TransferStatus is one object on its way to this node, in `tendril status`.
@@ -118,37 +127,6 @@ func (b *bringings) list() (list []TransferStatus) {
 	}
 	slices.SortFunc(list, func(a, b TransferStatus) int { return a.Since.Compare(b.Since) })
 	return list
-}
-
-// turn waits until one more of a tenant's objects may be brought. The caller calls over afterwards.
-func (b *bringings) turn(ctx context.Context, tenant string) (over func(), err error) {
-	for {
-		b.mu.Lock()
-		if b.turns < maxBringing && b.of[tenant] < maxTenantBringing {
-			b.turns++
-			b.of[tenant]++
-			b.mu.Unlock()
-			return func() { b.endTurn(tenant) }, nil
-		}
-		change := b.change
-		b.mu.Unlock()
-		select {
-		case <-change:
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: other objects are being brought: %w", object.ErrTimeout, context.Cause(ctx))
-		}
-	}
-}
-
-func (b *bringings) endTurn(tenant string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.turns--
-	if b.of[tenant]--; b.of[tenant] == 0 {
-		delete(b.of, tenant)
-	}
-	close(b.change)
-	b.change = make(chan struct{})
 }
 
 // publishedAs finds a published object of a tenant, as this node's metadata has it, with the cluster's nodes.
@@ -284,9 +262,9 @@ func (d *Daemon) fetch(ctx context.Context, x *bringing) (*store.Conn, error) {
 	d.bringing.mu.Lock()
 	x.bytes, x.name = o.SizeBytes, o.Name
 	d.bringing.mu.Unlock()
-	over, err := d.bringing.turn(ctx, o.Tenant)
+	over, err := d.bringing.turns.take(ctx, o.Tenant)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: other objects are being brought: %w", object.ErrTimeout, err)
 	}
 	defer over()
 	conn, err := d.store.Connect(store.Owner{Tenant: o.Tenant, PID: os.Getpid(), Name: "transfer"})
@@ -615,9 +593,12 @@ func (h *nodeServer) Open(ctx context.Context, from transfer.ID, r transfer.Requ
 	if err := d.knows(ctx, r); err != nil {
 		return nil, err
 	}
-	end, err := d.bringing.giving.begin(ctx, from, r.Tenant)
+	patience, cancel := context.WithTimeout(ctx, d.bringing.giveWait)
+	defer cancel()
+	end, err := d.bringing.giving.take(patience, givingKey{from, r.Tenant})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %d requests of your node for objects of tenant %.60q are under way, as many as may be",
+			object.ErrBusy, d.bringing.giving.each, r.Tenant)
 	}
 	held, err := d.openPart(ctx, r)
 	if err != nil || !held.Copies() {

@@ -18,6 +18,7 @@ import (
 	"tendril/ipc"
 	"tendril/ipc/wire"
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 // named is certificateFrom with another name and tenant.
@@ -80,15 +81,6 @@ func (b *fakeBackend) isOpen(session uint64) bool {
 	return b.open[session]
 }
 
-func until(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(5 * time.Minute); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("there was never: %s", what)
-		}
-	}
-}
-
 func TestSessionComesBack(t *testing.T) {
 	d := openFar(t)
 	own := certificateFrom(t, d.cluster.authority, pki.User)
@@ -98,7 +90,7 @@ func TestSessionComesBack(t *testing.T) {
 	}
 	m := keep(t, link, time.Hour)
 	link.Shutdown()
-	until(t, "it waits", func() bool { return d.waiting() == 1 })
+	await.Until(t, "it waits", func() bool { return d.waiting() == 1 })
 	refused := func(name string, link *ipc.Remote, m wire.ResumeSessionRequest) {
 		t.Helper()
 		if _, err := ask(link, wire.ResumeSession, &m); !errors.Is(err, object.ErrPermission) {
@@ -149,7 +141,7 @@ func TestSessionComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	third.Shutdown()
-	until(t, "its end", func() bool { return !d.backend.isOpen(m.Session) })
+	await.Until(t, "its end", func() bool { return !d.backend.isOpen(m.Session) })
 	refused("after its end", mustEnter(t, d, own), *m)
 }
 
@@ -211,7 +203,7 @@ func TestSessionsThatDoNotWait(t *testing.T) {
 		link := mustEnter(t, d, own)
 		m := keep(t, link, 50*time.Millisecond)
 		link.Shutdown()
-		until(t, "its end", func() bool { return !d.backend.isOpen(m.Session) })
+		await.Until(t, "its end", func() bool { return !d.backend.isOpen(m.Session) })
 		if _, err := ask(mustEnter(t, d, own), wire.ResumeSession, m); !errors.Is(err, object.ErrPermission) {
 			t.Error(err)
 		}
@@ -220,7 +212,7 @@ func TestSessionsThatDoNotWait(t *testing.T) {
 		link := mustEnter(t, d, own)
 		m := keep(t, link, time.Minute)
 		link.Shutdown()
-		until(t, "it waits", func() bool { return d.waiting() == 1 })
+		await.Until(t, "it waits", func() bool { return d.waiting() == 1 })
 		d.EndIf(func(p Peer) bool { return p.Subject == "client" }, ErrRevoked)
 		if d.backend.isOpen(m.Session) || d.waiting() != 0 {
 			t.Error("it still waits")
@@ -232,13 +224,13 @@ func TestSessionsThatDoNotWait(t *testing.T) {
 		if _, err := ask(link, wire.LeaveSession, &wire.Number{N: 1}); !errors.Is(err, object.ErrProtocol) {
 			t.Error(err)
 		}
-		until(t, "its end", func() bool { return !d.backend.isOpen(m.Session) })
+		await.Until(t, "its end", func() bool { return !d.backend.isOpen(m.Session) })
 	})
 	t.Run("the daemon's end", func(t *testing.T) {
 		link := mustEnter(t, d, own)
 		m := keep(t, link, time.Minute)
 		link.Shutdown()
-		until(t, "it waits", func() bool { return d.waiting() == 1 })
+		await.Until(t, "it waits", func() bool { return d.waiting() == 1 })
 		d.Close()
 		if d.backend.isOpen(m.Session) {
 			t.Error("its session is open")
@@ -299,7 +291,7 @@ func TestSessionSecretIsInNoLog(t *testing.T) {
 	link := mustEnter(t, d, own)
 	m := keep(t, link, time.Minute)
 	link.Shutdown()
-	until(t, "it waits", func() bool { return d.waiting() == 1 })
+	await.Until(t, "it waits", func() bool { return d.waiting() == 1 })
 	wrong := *m
 	wrong.Session++
 	if _, err := ask(mustEnter(t, d, named(t, d.cluster.authority, "other", "far")), wire.ResumeSession,
@@ -314,7 +306,7 @@ func TestSessionSecretIsInNoLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	again.Shutdown()
-	until(t, "it waits again", func() bool { return d.waiting() == 1 })
+	await.Until(t, "it waits again", func() bool { return d.waiting() == 1 })
 	d.Close()
 	mu.Lock()
 	defer mu.Unlock()

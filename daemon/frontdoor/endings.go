@@ -1,10 +1,10 @@
 package frontdoor
 
 import (
-	"container/list"
 	"crypto/subtle"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,16 +18,14 @@ import (
 //
 // Its mutex is a leaf.
 type endings struct {
-	mu    sync.Mutex
-	order list.List                  // of *ending, the oldest first; guarded by mu, as what follows
-	of    map[uint64]*list.Element   // by session
-	by    map[string][]*list.Element // by tenant, the oldest first
+	mu   sync.Mutex
+	list []*ending // the oldest first; guarded by mu
 }
 
 // ending is immutable.
 type ending struct {
 	session uint64
-	peer    Peer
+	peer    Peer // without its certificate
 	keeping keeping
 	why     string
 	until   time.Time
@@ -60,44 +58,32 @@ func (k *keeping) mayResume(of, who Peer, secret *[32]byte) bool {
 // errNotKept tells no stranger which sessions there are.
 var errNotKept = fmt.Errorf("%w: no session waits for this client: its time has run out, or the secret or the certificate is wrong", object.ErrPermission)
 
-func newEndings() *endings {
-	return &endings{of: map[uint64]*list.Element{}, by: map[string][]*list.Element{}}
-}
-
 // note remembers why a session ends; nil: nothing is. k is what its client has to come back with.
 func (e *endings) note(session uint64, p Peer, k keeping, why error) {
 	if why == nil || k.time == 0 || k.left {
 		return
 	}
-	text := why.Error()
+	text, now := why.Error(), time.Now()
+	text = strings.ToValidUTF8(strings.Clone(text[:min(len(text), maxEndingBytes)]), "")
+	p.Leaf = nil // some kilobytes
+	own := func(x *ending) bool { return x.peer.Tenant == p.Tenant }
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if at := e.of[session]; at != nil {
-		e.drop(at)
+	e.list = slices.DeleteFunc(e.list, func(x *ending) bool { return x.session == session || now.After(x.until) })
+	owns := 0
+	for _, x := range e.list {
+		if own(x) {
+			owns++
+		}
 	}
-	now := time.Now()
-	for at := e.order.Front(); at != nil && now.After(at.Value.(*ending).until); at = e.order.Front() {
-		e.drop(at)
+	switch {
+	case owns >= maxTenantEndings:
+		at := slices.IndexFunc(e.list, own)
+		e.list = slices.Delete(e.list, at, at+1)
+	case len(e.list) >= maxEndings:
+		e.list = slices.Delete(e.list, 0, 1)
 	}
-	if own := e.by[p.Tenant]; len(own) >= maxTenantEndings {
-		e.drop(own[0])
-	}
-	if e.order.Len() >= maxEndings {
-		e.drop(e.order.Front())
-	}
-	at := e.order.PushBack(&ending{session, p, k, text[:min(len(text), maxEndingBytes)], now.Add(endingTime)})
-	e.of[session] = at
-	e.by[p.Tenant] = append(e.by[p.Tenant], at)
-}
-
-// drop forgets one. mu is held.
-func (e *endings) drop(at *list.Element) {
-	x := e.order.Remove(at).(*ending)
-	delete(e.of, x.session)
-	rest := slices.DeleteFunc(e.by[x.peer.Tenant], func(other *list.Element) bool { return other == at })
-	if e.by[x.peer.Tenant] = rest; len(rest) == 0 {
-		delete(e.by, x.peer.Tenant)
-	}
+	e.list = append(e.list, &ending{session, p, k, text, now.Add(endingTime)})
 }
 
 // why says why the session ended that a peer wants to come back to, as a case of kind; errNotKept: that is not known,
@@ -105,12 +91,10 @@ func (e *endings) drop(at *list.Element) {
 func (e *endings) why(m *wire.ResumeSessionRequest, who Peer, kind *object.Sentinel) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	at := e.of[m.Session]
-	if at == nil {
-		return errNotKept
-	}
-	if x := at.Value.(*ending); x.keeping.mayResume(x.peer, who, &m.Secret) && time.Now().Before(x.until) {
-		return fmt.Errorf("%w: %s", kind, x.why)
+	for _, x := range e.list {
+		if x.session == m.Session && x.keeping.mayResume(x.peer, who, &m.Secret) && time.Now().Before(x.until) {
+			return fmt.Errorf("%w: %s", kind, x.why)
+		}
 	}
 	return errNotKept
 }

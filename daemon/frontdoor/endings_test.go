@@ -7,11 +7,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"tendril/cluster/pki"
 	"tendril/ipc"
 	"tendril/ipc/wire"
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 // enterIn is enter with a version of the protocol.
@@ -35,7 +37,7 @@ func TestWhyASessionEnded(t *testing.T) {
 	own := certificateFrom(t, d.cluster.authority, pki.User)
 	waits := func(link *ipc.Remote) {
 		link.Shutdown()
-		until(t, "it waits", func() bool { return d.waiting() == 1 })
+		await.Until(t, "it waits", func() bool { return d.waiting() == 1 })
 	}
 	for name, x := range map[string]struct {
 		limit time.Duration
@@ -78,7 +80,7 @@ func TestWhyASessionEnded(t *testing.T) {
 			link := mustEnter(t, d, own)
 			m := keep(t, link, x.limit)
 			x.end(t, link, m.Session)
-			until(t, "its end", func() bool { return !d.backend.isOpen(m.Session) })
+			await.Until(t, "its end", func() bool { return !d.backend.isOpen(m.Session) })
 			never := &wire.ResumeSessionRequest{Session: 1 << 60, Secret: m.Secret}
 			for version := uint16(1); version <= wire.Version; version++ {
 				kind := object.ErrPermission
@@ -113,16 +115,17 @@ func TestWhyASessionEnded(t *testing.T) {
 
 // TestEndingsAreBounded: by number, of a tenant and of all, by length and by time.
 func TestEndingsAreBounded(t *testing.T) {
-	e, secret := newEndings(), [32]byte{3}
+	var e endings
+	secret := [32]byte{3}
 	note := func(session uint64, tenant string) {
 		e.note(session, Peer{Tenant: tenant}, keeping{secret: secret, time: time.Minute},
-			fmt.Errorf("why %s", strings.Repeat("y", 2*maxEndingBytes)))
+			fmt.Errorf("why: %s", strings.Repeat("ÿ", maxEndingBytes)))
 	}
 	knows := func(session uint64, tenant string) bool {
 		m := &wire.ResumeSessionRequest{Session: session, Secret: secret}
 		err := e.why(m, Peer{Tenant: tenant}, object.ErrAborted)
-		if err != errNotKept && len(err.Error()) > maxEndingBytes+20 {
-			t.Errorf("%d bytes", len(err.Error()))
+		if err != errNotKept && (len(err.Error()) > maxEndingBytes+20 || !utf8.ValidString(err.Error())) {
+			t.Errorf("%d bytes: %q", len(err.Error()), err)
 		}
 		return err != errNotKept
 	}
@@ -134,23 +137,23 @@ func TestEndingsAreBounded(t *testing.T) {
 		t.Error("a tenant's bound does not hold for that tenant alone")
 	}
 	note(1, "quiet") // again: it is one still
-	if len(e.by["quiet"]) != 1 {
-		t.Errorf("%d of one session", len(e.by["quiet"]))
+	if n := len(e.list); n != 1+maxTenantEndings {
+		t.Errorf("%d of one session, and of a tenant", n)
 	}
 	for i := range uint64(2 * maxEndings) {
 		note(1000+i, fmt.Sprint("tenant ", i))
 	}
-	if e.order.Len() != maxEndings || len(e.of) != maxEndings || len(e.by) != maxEndings || knows(1, "quiet") {
-		t.Errorf("%d, %d, %d", e.order.Len(), len(e.of), len(e.by))
+	if len(e.list) != maxEndings || knows(1, "quiet") {
+		t.Errorf("%d of all tenants", len(e.list))
 	}
-	for at := e.order.Front(); at != nil; at = at.Next() {
-		at.Value.(*ending).until = time.Now().Add(-time.Second)
+	for _, x := range e.list {
+		x.until = time.Now().Add(-time.Second)
 	}
 	if knows(1000+2*maxEndings-1, fmt.Sprint("tenant ", 2*maxEndings-1)) {
 		t.Error("what is too old is told")
 	}
 	note(7, "t")
-	if e.order.Len() != 1 || len(e.of) != 1 || len(e.by) != 1 || !knows(7, "t") {
-		t.Errorf("%d, %d, %d", e.order.Len(), len(e.of), len(e.by))
+	if len(e.list) != 1 || !knows(7, "t") {
+		t.Errorf("%d, with one that is not too old", len(e.list))
 	}
 }

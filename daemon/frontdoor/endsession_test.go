@@ -9,6 +9,7 @@ import (
 	"tendril/cluster/pki"
 	"tendril/ipc/wire"
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 // A session ends for its tenant and for the daemon's owner, wherever it is: with its connection, or where it waits for
@@ -50,7 +51,7 @@ func TestEndSessionOfAnotherMachine(t *testing.T) {
 		m := keep(t, link, time.Minute)
 		if waits {
 			link.Shutdown()
-			until(t, "it waits", func() bool { return d.waiting() == 1 })
+			await.Until(t, "it waits", func() bool { return d.waiting() == 1 })
 		}
 		if _, err := ask(mustEnter(t, d, own), wire.EndSession, &wire.Number{N: m.Session}); !errors.Is(err,
 			object.ErrUnsupported) {
@@ -91,7 +92,7 @@ func TestEndSessionOfWhoDoesNotRead(t *testing.T) {
 		_, err := killer.ask(wire.EndSession, &wire.Number{N: session})
 		asked <- err
 	}()
-	until(t, "the session has ended", func() bool { return !d.backend.isOpen(session) })
+	await.Until(t, "the session has ended", func() bool { return !d.backend.isOpen(session) })
 	holder.mu.Unlock()
 	if err := <-asked; err != nil {
 		t.Error(err)

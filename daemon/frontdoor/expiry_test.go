@@ -14,6 +14,7 @@ import (
 	"tendril/ipc"
 	"tendril/ipc/wire"
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 // endOf waits for the end of a connection, and gives why.
@@ -122,7 +123,7 @@ func TestRenewedConnectionsGoOn(t *testing.T) {
 	}
 	d.expireAll(func(p Peer) bool { return p.Serial == old })
 	wantExpired(t, endOf(link))
-	until(t, "its session waits", func() bool { return d.waiting() == 1 && d.backend.isOpen(m.Session) })
+	await.Until(t, "its session waits", func() bool { return d.waiting() == 1 && d.backend.isOpen(m.Session) })
 	again := mustEnter(t, d, certificateFrom(t, d.cluster.authority, pki.User))
 	if _, err := ask(again, wire.ResumeSession, m); err != nil {
 		t.Errorf("with a new certificate: %v", err)

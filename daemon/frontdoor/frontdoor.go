@@ -152,7 +152,6 @@ type Server struct {
 	poller    *ipc.Poller    // immutable
 	processes *ipc.Processes // immutable
 	farewells *farewells     // immutable
-	endings   *endings       // immutable
 	entryBy   time.Time      // immutable: until then requests wait for the entry
 
 	running sync.WaitGroup // the connections and what accepts from other machines
@@ -163,6 +162,7 @@ type Server struct {
 	othersWork func(tenant string) bool
 	afterRest  func(next func())
 	named      namedWaits
+	endings    endings
 	tallies    tallies
 	broken     atomic.Uint64 // connections whose peer broke the protocol
 	ended      chan struct{} // closed by Close
@@ -194,7 +194,7 @@ func listen(opts Options, rows map[wire.Type]row) (*Server, error) {
 	}
 	s := &Server{
 		opts: opts, rows: byNumber(rows), listener: listener, lock: lock, ended: make(chan struct{}),
-		turns: newTurns(), pages: newTurns(), endings: newEndings(),
+		turns: newTurns(), pages: newTurns(),
 		lingers: ipc.NewLingers(opts.Lingers), entryBy: time.Now().Add(entryTimes * opts.EntryTime),
 		conns: make(map[*connection]struct{}), tenants: make(map[string]int), away: make(map[uint64]*awaySession),
 	}

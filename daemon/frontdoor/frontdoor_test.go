@@ -23,6 +23,7 @@ import (
 	"tendril/ipc/wire"
 	"tendril/store"
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -311,17 +312,6 @@ func TestBrokenRulesEndTheConnection(t *testing.T) {
 		t.Errorf("another connection suffered: %v", err)
 	}
 	waitFor(t, func() bool { return d.Connections() == 1 })
-}
-
-func waitFor(t testing.TB, ok func() bool) {
-	t.Helper()
-	for range 12_000 {
-		if ok() {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	t.Fatal("waited a minute in vain")
 }
 
 func TestErrorsThatDoNotEndIt(t *testing.T) {
@@ -665,4 +655,9 @@ func TestSteadyGetAllocatesNothing(t *testing.T) {
 func (b *fakeBackend) SessionAway(uint64, time.Time, string) {}
 func (b *fakeBackend) ResumeWorker(_, _ uint64, lanes []int) ([][ipc.TicketBytes]byte, error) {
 	return make([][ipc.TicketBytes]byte, len(lanes)), nil
+}
+
+func waitFor(t testing.TB, there func() bool) {
+	t.Helper()
+	await.Until(t, "the state that is waited for here", there)
 }

@@ -6,6 +6,7 @@ import (
 
 	"tendril/ipc/wire"
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 // A place in a line goes with the connection whose last request for a session got it, and with no other's.
@@ -30,7 +31,7 @@ func TestPlaceInALineGoesWithItsConnection(t *testing.T) {
 	f, err := q.ask(wire.OpenSession, &wire.OpenSessionRequest{})
 	session := sessionOf(t, f, err)
 	q.Close()
-	until(t, "its session has ended", func() bool { return !d.backend.isOpen(session) })
+	await.Until(t, "its session has ended", func() bool { return !d.backend.isOpen(session) })
 	if len(gone) > 0 {
 		t.Error("a connection that has its session has left a line")
 	}
