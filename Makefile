@@ -79,10 +79,13 @@ demo: deps build ## the main job on a real photograph; IMAGE=my.jpg, KEEP=1 leav
 TEST_STEPS := test-race-nodes-1 test-e2e test-vet test-c test-race-nodes-2 test-race difftest test-lint test-go test-python test-plugin
 # With RERUN=1, as in CI, a red Go test is run once more, and listed at the end if it is green then.
 GOTEST := RERUN=$(RERUN) bash tools/gotest.sh $(GO)
+# After that a step's tests end and say where they hang, which has to be before CI ends everything (90 minutes): the last
+# steps begin half an hour after the first on a slow machine.
+HANGS := 45m
 # Without what debuggers alone read, a test links in half of the time; there are eighty.
 GOTEST_FLAGS := -vet=off -ldflags=-w
 # What the race detector needs is compiled for it alone, and so without that too: a twentieth less to compile.
-RACE_FLAGS := -vet=off -ldflags=-w -gcflags=all=-dwarf=false -race -short -timeout 60m
+RACE_FLAGS := -vet=off -ldflags=-w -gcflags=all=-dwarf=false -race -short -timeout $(HANGS)
 # What a step needs built. Steps of make test find it there.
 BUILT     ?= build
 STEP_MAKE := $(MAKE)
@@ -107,12 +110,12 @@ test-lint: ## staticcheck, functions that nothing reaches, go mod tidy
 
 .PHONY: test-go
 test-go: $(BUILT) ## the Go tests that test-race does not run whole, but for end to end
-	TENDRIL_BIN=$(BIN)/tendril TENDRIL_BIN_DIR=$(BIN) $(GOTEST) "$$(bash -c 'comm -23 <($(GO) list ./... | sort) <($(GO) list $(RACE) ./tools/e2e | sort)' | tr '\n' ' ')" $(GOTEST_FLAGS) -timeout 60m
-	$(GOTEST) "$(UNRACED_IN)" $(GOTEST_FLAGS) -timeout 60m -run '^($(subst $(empty) ,,$(UNRACED)))$$'
+	TENDRIL_BIN=$(BIN)/tendril TENDRIL_BIN_DIR=$(BIN) $(GOTEST) "$$(bash -c 'comm -23 <($(GO) list ./... | sort) <($(GO) list $(RACE) ./tools/e2e | sort)' | tr '\n' ' ')" $(GOTEST_FLAGS) -timeout $(HANGS)
+	$(GOTEST) "$(UNRACED_IN)" $(GOTEST_FLAGS) -timeout $(HANGS) -run '^($(subst $(empty) ,,$(UNRACED)))$$'
 
 .PHONY: test-e2e
 test-e2e: $(BUILT) ## end to end: real daemons, workers and programs
-	TENDRIL_BIN=$(BIN)/tendril TENDRIL_BIN_DIR=$(BIN) $(GOTEST) ./tools/e2e $(GOTEST_FLAGS) -timeout 60m -parallel 4
+	TENDRIL_BIN=$(BIN)/tendril TENDRIL_BIN_DIR=$(BIN) $(GOTEST) ./tools/e2e $(GOTEST_FLAGS) -timeout $(HANGS) -parallel 4
 
 .PHONY: test-race
 test-race: ## the concurrent packages under the race detector, but for clusters

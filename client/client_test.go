@@ -23,6 +23,7 @@ import (
 	"tendril/ipc/wire"
 	"tendril/store"
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 func TestMain(m *testing.M) {
@@ -134,17 +135,6 @@ func must[T any](v T, err error) func(testing.TB) T {
 	}
 }
 
-func waitFor(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for range 12_000 {
-		if ok() {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	t.Fatalf("waited a minute in vain for: %s", what)
-}
-
 func TestShareBetweenConnections(t *testing.T) {
 	n := startNode(t, store.Options{})
 	a, b := n.dial(t), n.dial(t)
@@ -245,13 +235,13 @@ func TestWaitingGet(t *testing.T) {
 		_, err := b.GetByName(ctx, "later", time.Minute)
 		failed <- err
 	}()
-	waitFor(t, "a waiting get", func() bool { cancel(); return true })
+	await.Until(t, "a waiting get", func() bool { cancel(); return true })
 	if err := <-failed; !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled get: %v", err)
 	}
 	later := must(a.Put(context.Background(), []byte("late"), client.CreateOptions{Name: "later", Class: object.Named}))(t)
 	later.Release()
-	waitFor(t, "the abandoned get's reference to go", func() bool {
+	await.Until(t, "the abandoned get's reference to go", func() bool {
 		info, err := b.StatByName(context.Background(), "later") // reads, and so undoes
 		return err == nil && info.Refs == 0
 	})
@@ -281,7 +271,7 @@ func TestManyGoroutines(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	waitFor(t, "all objects to go", func() bool { return n.store.Status().Objects == 0 })
+	await.Until(t, "all objects to go", func() bool { return n.store.Status().Objects == 0 })
 }
 
 func TestStrict(t *testing.T) {
@@ -310,7 +300,7 @@ func TestMemoryComesBack(t *testing.T) {
 		got.Release()
 		o.Release()
 	}
-	waitFor(t, "room for more than fits beside what both keep mapped", func() bool {
+	await.Until(t, "room for more than fits beside what both keep mapped", func() bool {
 		buf, err := a.Create(ctx, 40<<20, client.CreateOptions{})
 		if err == nil {
 			err = buf.Abort(ctx)
@@ -318,7 +308,7 @@ func TestMemoryComesBack(t *testing.T) {
 		return err == nil
 	})
 	a.Close()
-	waitFor(t, "the reader to let go", func() bool {
+	await.Until(t, "the reader to let go", func() bool {
 		st := n.store.Status()
 		return st.SegmentBytes == 0 && st.TableBytes == 0 && st.LeavingBytes == 0
 	})
@@ -333,7 +323,7 @@ func TestDaemonGoes(t *testing.T) {
 		_, err := c.GetByName(context.Background(), "never", time.Minute)
 		failed <- err
 	}()
-	waitFor(t, "a waiting get", func() bool { return n.door.Connections() == 1 })
+	await.Until(t, "a waiting get", func() bool { return n.door.Connections() == 1 })
 	n.door.Close()
 	if err := <-failed; !errors.Is(err, client.ErrDisconnected) {
 		t.Errorf("get under way: %v", err)
@@ -403,7 +393,7 @@ func TestSession(t *testing.T) {
 	session.Of(c).ReleaseID(made)
 	free := must(session.Of(c).AllocSegment(context.Background(), 1, nil))(t)
 	free.Free()
-	waitFor(t, "the freed segment to go", func() bool { return n.store.Status().SessionBytes == 0 })
+	await.Until(t, "the freed segment to go", func() bool { return n.store.Status().SessionBytes == 0 })
 }
 
 // Where memory is short a session gives back what it keeps before it waits for others, once.

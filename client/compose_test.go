@@ -11,6 +11,7 @@ import (
 	"tendril/client"
 	"tendril/store"
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 func TestComposeAndGetTree(t *testing.T) {
@@ -33,7 +34,7 @@ func TestComposeAndGetTree(t *testing.T) {
 	if err := b.DeleteByName(context.Background(), "sample"); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "all objects' end", func() bool { st := n.store.Status(); return st.Objects == 0 && st.References == 0 })
+	await.Until(t, "all objects' end", func() bool { st := n.store.Status(); return st.Objects == 0 && st.References == 0 })
 }
 
 func TestFillFromSeveralConnections(t *testing.T) {

@@ -23,6 +23,7 @@ import (
 	"tendril/client/admin"
 	"tendril/store"
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 // relay stands between clients and a node, and can hold back what either says.
@@ -170,18 +171,18 @@ func TestWhatComesTooLateGoesBack(t *testing.T) {
 				// Compose asks for its member first
 				failed <- test.call(&lateContext{Context: ctx, hold: &r.answer}, c)
 			}()
-			waitFor(t, "the daemon to have done it", func() bool { return n.held(t, look) != before })
+			await.Until(t, "the daemon to have done it", func() bool { return n.held(t, look) != before })
 			cancel()
 			err := <-failed
 			if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "waiting for the daemon") {
 				t.Errorf("%v", err)
 			}
 			r.answer.Unlock()
-			waitFor(t, "what came too late to go back", func() bool { return n.held(t, look) == before })
+			await.Until(t, "what came too late to go back", func() bool { return n.held(t, look) == before })
 			if _, err := admin.Of(c).Status(context.Background()); err != nil {
 				t.Errorf("the next call: %v", err)
 			}
-			waitFor(t, "descriptors to be closed", func() bool { return openFDs(t) <= fds+2 }) // a segment stays here and there
+			await.Until(t, "descriptors to be closed", func() bool { return openFDs(t) <= fds+2 }) // a segment stays here and there
 		})
 	}
 }
@@ -229,7 +230,7 @@ func TestCancelWhileWaitingForAName(t *testing.T) {
 	if err := other.DeleteByName(context.Background(), "late"); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "the references that came too late to go back", func() bool { return n.held(t, look) == before })
+	await.Until(t, "the references that came too late to go back", func() bool { return n.held(t, look) == before })
 }
 
 // contextWithin ends when it is first looked at within all of some functions.
@@ -311,7 +312,7 @@ func TestCancelBehindAStalledDaemon(t *testing.T) {
 	if _, err := admin.Of(c).Status(context.Background()); err != nil {
 		t.Errorf("the next call: %v", err)
 	}
-	waitFor(t, "the upload to be gone", func() bool {
+	await.Until(t, "the upload to be gone", func() bool {
 		up.Abort(context.Background())
 		return n.held(t, look) == before
 	})
@@ -337,7 +338,7 @@ func TestCancelASeal(t *testing.T) {
 			_, err := b.Seal(ctx)
 			failed <- err
 		}()
-		waitFor(t, "the seal", func() bool {
+		await.Until(t, "the seal", func() bool {
 			return must(look.Stat(context.Background(), b.ID()))(t).State == object.Sealed
 		})
 		cancel()
@@ -354,7 +355,7 @@ func TestCancelASeal(t *testing.T) {
 		} else if err := b.Abort(context.Background()); err != nil {
 			t.Error(err)
 		}
-		waitFor(t, "the object to go", func() bool { return n.held(t, look) == before })
+		await.Until(t, "the object to go", func() bool { return n.held(t, look) == before })
 	}
 }
 
@@ -407,7 +408,7 @@ func TestCloseBehindACancelledPop(t *testing.T) {
 	if err := w.Write(bg, []byte("frame"), nil, 0); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "the pop", func() bool { return must(look.Streams(bg, ""))(t)[0].Frames == 0 })
+	await.Until(t, "the pop", func() bool { return must(look.Streams(bg, ""))(t)[0].Frames == 0 })
 	cancel()
 	if err := <-popped; !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
@@ -427,7 +428,7 @@ func TestCloseBehindACancelledPop(t *testing.T) {
 	if err := w.End(bg); err != nil {
 		t.Error(err)
 	}
-	waitFor(t, "everything to go back", func() bool { return n.held(t, look) == before })
+	await.Until(t, "everything to go back", func() bool { return n.held(t, look) == before })
 }
 
 // TestAbortOfAPushThatHappened: a push whose context ended may be carried out all the same. Then an abort takes the
@@ -451,7 +452,7 @@ func TestAbortOfAPushThatHappened(t *testing.T) {
 			}
 			frames <- f
 		}()
-		waitFor(t, "the pop", func() bool { return must(look.Streams(bg, ""))(t)[0].WaitingReaders == 1 })
+		await.Until(t, "the pop", func() bool { return must(look.Streams(bg, ""))(t)[0].WaitingReaders == 1 })
 		r.requests.Lock()
 		ctx, cancel := context.WithTimeout(bg, 20*time.Millisecond)
 		err := w.Push(ctx, b, nil, time.Hour)
@@ -472,7 +473,7 @@ func TestAbortOfAPushThatHappened(t *testing.T) {
 		f.Release()
 		reader.Close(bg)
 		w.Close(bg)
-		waitFor(t, "everything to go back", func() bool { return n.held(t, look) == before })
+		await.Until(t, "everything to go back", func() bool { return n.held(t, look) == before })
 	}
 }
 
@@ -499,7 +500,7 @@ func TestAbortOfAPushThatFails(t *testing.T) {
 	b.Abort(bg)
 	r.requests.Unlock()
 	w.Close(bg) // memory for the next frame
-	waitFor(t, "the buffer to go back", func() bool { return n.held(t, look) == before })
+	await.Until(t, "the buffer to go back", func() bool { return n.held(t, look) == before })
 }
 
 // TestAPushAheadThatIsNotSent: the buffer is the Writer's, and given back.
@@ -537,7 +538,7 @@ func TestAPushAheadThatIsNotSent(t *testing.T) {
 	up.Abort(bg)
 	w.Close(bg)
 	before.streams--
-	waitFor(t, "the buffer to go back", func() bool { return n.held(t, look) == before })
+	await.Until(t, "the buffer to go back", func() bool { return n.held(t, look) == before })
 }
 
 // TestBothSendMuch: while every goroutine waits for room to send, somebody reads what the daemon says: it reads nothing

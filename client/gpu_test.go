@@ -15,6 +15,7 @@ import (
 	"tendril/daemon/frontdoor"
 	"tendril/store"
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 // gpus is a GPU whose memory is memfds.
@@ -201,7 +202,7 @@ func TestAbortOnAGPUAsksNothing(t *testing.T) {
 			t.Fatalf("abort %d: %v, of memory %d, the first was %d", i, err, here.Ino, first.Ino)
 		}
 	}
-	waitFor(t, "end of the last one", func() bool { return n.store.Status().OpenObjects == 0 })
+	await.Until(t, "end of the last one", func() bool { return n.store.Status().OpenObjects == 0 })
 	if asked := aborts(); asked != 0 {
 		t.Errorf("%d aborts were asked for", asked)
 	}
@@ -256,7 +257,7 @@ func TestMakingOnAGPUThatFails(t *testing.T) {
 		client.ErrDisconnected) {
 		t.Errorf("behind the connection's end: %v", err)
 	}
-	waitFor(t, "end of the objects that were not sealed", func() bool { return n.store.Status().Objects == 1 })
+	await.Until(t, "end of the objects that were not sealed", func() bool { return n.store.Status().Objects == 1 })
 }
 
 // A composite has members in the memory of devices and of the host; its tree gives each as what it is.
@@ -303,5 +304,5 @@ func TestATreeWithMembersOnAGPU(t *testing.T) {
 	if err := b.DeleteByName(bg, "whole"); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "all objects' end", func() bool { st := n.store.Status(); return st.Objects == 0 && st.References == 0 })
+	await.Until(t, "all objects' end", func() bool { st := n.store.Status(); return st.Objects == 0 && st.References == 0 })
 }

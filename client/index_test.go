@@ -18,6 +18,7 @@ import (
 	"tendril/client/admin"
 	"tendril/store"
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 func (n *node) dialIndexed(t testing.TB) *client.Conn {
@@ -69,7 +70,7 @@ func TestGetThroughTheIndex(t *testing.T) {
 			}
 		}
 	}
-	waitFor(t, "the memory to come back",
+	await.Until(t, "the memory to come back",
 		func() bool { return reader.Sweep(ctx) == nil && n.store.Status().LeavingBytes == 0 })
 }
 
@@ -123,7 +124,7 @@ func TestObjectsOutliveTheirConnection(t *testing.T) {
 	for range 3 {
 		life()
 	}
-	waitFor(t, "descriptors to be closed", func() bool { return openFDs(t) <= fds })
+	await.Until(t, "descriptors to be closed", func() bool { return openFDs(t) <= fds })
 	if got := mappings(t); got > maps {
 		t.Errorf("mappings: %d before, %d after", maps, got)
 	}
@@ -168,7 +169,7 @@ func TestMoreObjectsThanSlots(t *testing.T) {
 	for _, h := range held {
 		h.Release()
 	}
-	waitFor(t, "the object to go", func() bool { return n.store.Status().Objects == 0 })
+	await.Until(t, "the object to go", func() bool { return n.store.Status().Objects == 0 })
 }
 
 // TestIndexUnderFire has writers that replace, delete and rename what readers get, all at once.
@@ -336,20 +337,20 @@ func TestKilledIndexClients(t *testing.T) {
 		v.kill()
 		v.mustBeSilent(t)
 	}
-	waitFor(t, "the connections to end", func() bool { return n.door.Connections() == 1 })
+	await.Until(t, "the connections to end", func() bool { return n.door.Connections() == 1 })
 	for i := range 8 {
 		if err := c.DeleteByName(context.Background(), fmt.Sprint(i)); err != nil && !errors.Is(err,
 			object.ErrNotFound) {
 			t.Error(err)
 		}
 	}
-	waitFor(t, "every object and segment to go", func() bool {
+	await.Until(t, "every object and segment to go", func() bool {
 		st := n.store.Status()
 		return c.Sweep(context.Background()) == nil && st.Objects == 0 && st.References == 0 &&
 			st.LeavingBytes == 0
 	})
 	c.Close()
-	waitFor(t, "all memory to come back", func() bool { return n.store.Status().ChargedBytes == 0 })
+	await.Until(t, "all memory to come back", func() bool { return n.store.Status().ChargedBytes == 0 })
 }
 
 // mustBeSilent fails where the process had something to say before it ended.
@@ -405,7 +406,7 @@ func TestIndexAfterReconnecting(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	waitFor(t, "everything to go", func() bool {
+	await.Until(t, "everything to go", func() bool {
 		st := n.store.Status()
 		return c.Sweep(ctx) == nil && st.Objects == 0 && st.References == 0 && st.LeavingBytes == 0
 	})
@@ -464,17 +465,17 @@ func TestIndexAcrossConnections(t *testing.T) {
 		n.door.Close()
 		n.open(t)
 		before := gets.Load()
-		waitFor(t, "gets after the connection came back", func() bool { return gets.Load() > before+4 })
+		await.Until(t, "gets after the connection came back", func() bool { return gets.Load() > before+4 })
 	}
 	for g := range fast {
-		waitFor(t, "a get through the index", func() bool { return fast[g].Load() > 0 })
+		await.Until(t, "a get through the index", func() bool { return fast[g].Load() > 0 })
 	}
 	close(stop)
 	for range fast {
 		<-done
 	}
 	c.Close()
-	waitFor(t, "the references to go", func() bool { return n.store.Status().References == 0 })
+	await.Until(t, "the references to go", func() bool { return n.store.Status().References == 0 })
 }
 
 // TestIndexOfADaemonThatWasKilled: an index that nobody tends any more is left soon, though it answers every get.
@@ -491,7 +492,7 @@ func TestIndexOfADaemonThatWasKilled(t *testing.T) {
 	p.kill()
 	p.end()
 	startKeeping(t, socket)
-	waitFor(t, "the new daemon's answer", func() bool {
+	await.Until(t, "the new daemon's answer", func() bool {
 		got, err := c.GetByName(context.Background(), "n", 0)
 		if err == nil {
 			got.Release()

@@ -16,6 +16,7 @@ import (
 	"tendril/client/session"
 	"tendril/store"
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 // victimStages are the points at which the victim is killed; each goes on from the one before.
@@ -125,7 +126,7 @@ func TestKilledClientLeavesNothing(t *testing.T) {
 	keeper := n.dial(t)
 	must(keeper.Put(context.Background(), []byte("kept"), client.CreateOptions{Name: "kept",
 		Class: object.Named}))(t).Release()
-	waitFor(t, "the release", func() bool { return n.store.Status().References == 0 })
+	await.Until(t, "the release", func() bool { return n.store.Status().References == 0 })
 	before := n.store.Status()
 	fds := openFDs(t)
 	for _, stage := range victimStages {
@@ -141,14 +142,14 @@ func TestKilledClientLeavesNothing(t *testing.T) {
 				t.Fatalf("%d connections before the kill", n.door.Connections())
 			}
 			p.kill()
-			waitFor(t, "the connection to end", func() bool { return n.door.Connections() == 1 })
+			await.Until(t, "the connection to end", func() bool { return n.door.Connections() == 1 })
 			if unix.Kill(child, 0) != nil {
 				t.Error("the child died: this test shows nothing")
 			}
 			if st := n.store.Status(); st.KeptBytes > 0 {
 				// the victim had not read all that was sent to it: what the child has are descriptors in the socket
 				unix.Kill(child, unix.SIGKILL)
-				waitFor(t, "what the child has", func() bool { return n.store.Status().KeptBytes == 0 })
+				await.Until(t, "what the child has", func() bool { return n.store.Status().KeptBytes == 0 })
 			}
 			after := n.store.Status()
 			after.Tenants, before.Tenants = nil, nil
@@ -160,7 +161,7 @@ func TestKilledClientLeavesNothing(t *testing.T) {
 	if _, err := keeper.StatByName(context.Background(), "kept"); err != nil {
 		t.Errorf("the daemon lives on: %v", err)
 	}
-	waitFor(t, "descriptors to be closed", func() bool { return openFDs(t) <= fds })
+	await.Until(t, "descriptors to be closed", func() bool { return openFDs(t) <= fds })
 }
 
 func openFDs(t testing.TB) int {
@@ -196,7 +197,7 @@ func TestNothingLeaks(t *testing.T) {
 	for range 3 {
 		life()
 	}
-	waitFor(t, "descriptors to be closed", func() bool { return openFDs(t) <= fds })
+	await.Until(t, "descriptors to be closed", func() bool { return openFDs(t) <= fds })
 	if got := mappings(t); got > maps {
 		t.Errorf("mappings of segments: %d before, %d after", maps, got)
 	}

@@ -9,6 +9,7 @@ import (
 	"tendril/client"
 	"tendril/store"
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 // pushLate pushes o into w, whose context ends before the answer comes; carried waits until the daemon has done it.
@@ -40,7 +41,7 @@ func TestPushObjectThatHappened(t *testing.T) {
 		pushed := must(c.Put(bg, []byte("text"), client.CreateOptions{}))(t)
 		kept := must(c.Get(bg, pushed.ID(), 0))(t)
 		pushLate(t, r, w, pushed, func() {
-			waitFor(t, "the push", func() bool { return must(look.Streams(bg, ""))(t)[0].Frames == 1 })
+			await.Until(t, "the push", func() bool { return must(look.Streams(bg, ""))(t)[0].Frames == 1 })
 		})
 		if again {
 			if err := w.PushObject(bg, pushed, 0); err != nil {
@@ -60,7 +61,7 @@ func TestPushObjectThatHappened(t *testing.T) {
 			t.Errorf("again %v: the other reference went with it: %v", again, err)
 		}
 		kept.Release()
-		waitFor(t, "everything to go", func() bool { return n.held(t, look) == before })
+		await.Until(t, "everything to go", func() bool { return n.held(t, look) == before })
 	}
 }
 
@@ -89,18 +90,18 @@ func TestPushObjectThatFails(t *testing.T) {
 		case "released first":
 			o.Release()
 		case "answered first":
-			waitFor(t, "the refusal", refused)
+			await.Until(t, "the refusal", refused)
 			must(c.Stat(bg, o.ID()))(t)
 			o.Release()
 		case "pushed again":
-			waitFor(t, "the refusal", refused)
+			await.Until(t, "the refusal", refused)
 			must(reader.Pop(bg, 5*time.Minute))(t).Release()
 			if err := w.PushObject(bg, o, 0); err != nil {
 				t.Errorf("again: %v", err)
 			}
 			o.Release()
 		}
-		waitFor(t, "the refusal", refused)
+		await.Until(t, "the refusal", refused)
 		frame := must(reader.Pop(bg, 5*time.Minute))(t)
 		if want := map[bool]string{true: "text", false: "first"}[x == "pushed again"]; string(frame.Bytes()) != want {
 			t.Errorf("%s: %q came", x, frame.Bytes())
@@ -108,7 +109,7 @@ func TestPushObjectThatFails(t *testing.T) {
 		frame.Release()
 		w.Close(bg)
 		reader.Close(bg)
-		waitFor(t, x+": everything to go", func() bool { return n.held(t, look) == before })
+		await.Until(t, x+": everything to go", func() bool { return n.held(t, look) == before })
 	}
 }
 
@@ -122,7 +123,7 @@ func TestPushObjectOfTheIndex(t *testing.T) {
 	made := must(c.Put(bg, []byte("text"), client.CreateOptions{Name: "named"}))(t)
 	w := must(c.OpenWriter(bg, "stream", client.StreamOptions{}))(t)
 	var o *client.Object
-	waitFor(t, "a get through the index", func() bool {
+	await.Until(t, "a get through the index", func() bool {
 		if o = must(c.GetByName(bg, "named", 0))(t); !o.ThroughIndex() {
 			o.Release()
 			return false
@@ -147,7 +148,7 @@ func TestPushObjectOfTheIndex(t *testing.T) {
 	if err := c.DeleteByName(bg, "named"); err != nil {
 		t.Error(err)
 	}
-	waitFor(t, "everything to go", func() bool { return n.held(t, look) == before })
+	await.Until(t, "everything to go", func() bool { return n.held(t, look) == before })
 	if _, err := look.Stat(bg, frame.ID()); !errors.Is(err, object.ErrNotFound) {
 		t.Errorf("it is still there: %v", err)
 	}

@@ -18,6 +18,7 @@ import (
 	"tendril/daemon/frontdoor"
 	"tendril/store"
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 func init() { processes["keeping daemon"] = keepingDaemonProcess }
@@ -155,7 +156,7 @@ func TestReconnectToTheSameMemory(t *testing.T) {
 	}
 	before := mappings(t)
 	n.door.Close()
-	waitFor(t, "the connections' end", func() bool { return n.store.Status().References == 0 })
+	await.Until(t, "the connections' end", func() bool { return n.store.Status().References == 0 })
 	n.open(t)
 	for range 2 {
 		for _, conn := range []*client.Conn{c, other} {
@@ -166,7 +167,7 @@ func TestReconnectToTheSameMemory(t *testing.T) {
 			o.Release()
 		}
 	}
-	waitFor(t, "three references", func() bool { return must(c.Stat(context.Background(), mine.ID()))(t).Refs == 3 })
+	await.Until(t, "three references", func() bool { return must(c.Stat(context.Background(), mine.ID()))(t).Refs == 3 })
 	if now := mappings(t); now > before {
 		t.Errorf("%d mappings before, %d after", before, now)
 	}
@@ -179,7 +180,7 @@ func TestReconnectToTheSameMemory(t *testing.T) {
 	if err := c.DeleteByName(context.Background(), "mine"); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "the memory to come back", func() bool {
+	await.Until(t, "the memory to come back", func() bool {
 		c.Sweep(context.Background())
 		other.Sweep(context.Background())
 		return n.store.Status().UsedBytes == 0 && n.store.Status().References == 0 && n.store.Status().Segments == 0
@@ -226,7 +227,7 @@ func TestDaemonKilledAtRandom(t *testing.T) {
 		}
 		o.Release()
 	}
-	waitFor(t, "the references' end", func() bool {
+	await.Until(t, "the references' end", func() bool {
 		list := must(c.List(context.Background(), "", true))(t)
 		for _, info := range list {
 			if info.Refs > 0 {

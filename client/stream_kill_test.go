@@ -14,6 +14,7 @@ import (
 	"tendril/client"
 	"tendril/store"
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 func init() { processes["reader"] = readerProcess }
@@ -109,12 +110,12 @@ func TestKilledReaderLosesNoFrame(t *testing.T) {
 				got--
 			}
 			if stage == "waiting" {
-				waitFor(t, "the pop", func() bool { return must(c.Streams(ctx, ""))(t)[0].WaitingReaders == 1 })
+				await.Until(t, "the pop", func() bool { return must(c.Streams(ctx, ""))(t)[0].WaitingReaders == 1 })
 				stop(t, p) // it reads no more, so that the reply to its pop stays in the socket
 				push()
 			}
 			p.kill()
-			waitFor(t, "the reader's end", func() bool { return n.door.Connections() == 1 })
+			await.Until(t, "the reader's end", func() bool { return n.door.Connections() == 1 })
 			r := must(c.OpenReader(ctx, "s", client.StreamOptions{}))(t)
 			for want := got + 1; want <= frames; want++ {
 				f := must(r.Pop(ctx, 0))(t)
@@ -136,7 +137,7 @@ func stop(t *testing.T, p *child) {
 	if err := p.cmd.Process.Signal(unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "the process to stand still", func() bool {
+	await.Until(t, "the process to stand still", func() bool {
 		stat := must(os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid)))(t)
 		return strings.Contains(string(stat), ") T ")
 	})
@@ -162,7 +163,7 @@ func TestReleaseAcknowledgesItsOwnFrame(t *testing.T) {
 		t.Errorf("%q", second.Bytes())
 	}
 	b.Close()
-	waitFor(t, "the reader's end", func() bool { return n.door.Connections() == 1 })
+	await.Until(t, "the reader's end", func() bool { return n.door.Connections() == 1 })
 	again := must(a.OpenReader(ctx, "s", client.StreamOptions{}))(t)
 	if f, err := again.Pop(ctx, 0); !errors.Is(err, object.ErrTimeout) {
 		t.Errorf("the frame was popped again: %+v, %v", f, err)
@@ -191,14 +192,14 @@ func TestAcknowledgementNamesItsStream(t *testing.T) {
 	}
 	ahead := must(b.OpenReader(ctx, "ahead", client.StreamOptions{Ahead: 1}))(t)
 	must(ahead.Pop(ctx, -1))(t)
-	waitFor(t, "the frame that was asked for ahead", func() bool { return popped() == [2]uint64{2, 0} })
+	await.Until(t, "the frame that was asked for ahead", func() bool { return popped() == [2]uint64{2, 0} })
 	had := must(b.OpenReader(ctx, "had", client.StreamOptions{}))(t)
 	for range 2 {
 		must(had.Pop(ctx, 0))(t)
 	}
 	must(b.Streams(ctx, ""))(t) // the acknowledgements go before it
 	b.Close()
-	waitFor(t, "the reader's end", func() bool { return n.door.Connections() == 1 })
+	await.Until(t, "the reader's end", func() bool { return n.door.Connections() == 1 })
 	if got := popped(); got != [2]uint64{1, 2} {
 		t.Errorf("%d frames of the streams are popped for good", got)
 	}

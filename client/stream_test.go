@@ -14,6 +14,7 @@ import (
 	"tendril/client"
 	"tendril/store"
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 func TestStream(t *testing.T) {
@@ -56,8 +57,8 @@ func testStream(t *testing.T, ahead int) {
 	}
 	wait.Wait()
 	r.Close(ctx)
-	waitFor(t, "the stream's end", func() bool { return len(must(b.Streams(ctx, ""))(t)) == 0 })
-	waitFor(t, "its objects' end", func() bool { st := n.store.Status(); return st.Objects == 0 && st.References == 0 })
+	await.Until(t, "the stream's end", func() bool { return len(must(b.Streams(ctx, ""))(t)) == 0 })
+	await.Until(t, "its objects' end", func() bool { st := n.store.Status(); return st.Objects == 0 && st.References == 0 })
 }
 
 func TestStreamBothOnOneConnection(t *testing.T) {
@@ -148,7 +149,7 @@ func TestStreamWaits(t *testing.T) {
 	if _, err := r.Pop(ctx, -1); !errors.Is(err, object.ErrAborted) {
 		t.Errorf("%v", err)
 	}
-	waitFor(t, "all objects' end", func() bool { st := n.store.Status(); return st.Objects == 0 && st.References == 0 })
+	await.Until(t, "all objects' end", func() bool { st := n.store.Status(); return st.Objects == 0 && st.References == 0 })
 }
 
 // TestStreamAheadGoesBack: what a reader asked for and did not want is the next one's, in order.
@@ -190,7 +191,7 @@ func TestStreamAheadGoesBack(t *testing.T) {
 	if err := a.RemoveStream(ctx, "s"); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "all objects' end", func() bool { st := n.store.Status(); return st.Objects == 0 && st.References == 0 })
+	await.Until(t, "all objects' end", func() bool { st := n.store.Status(); return st.Objects == 0 && st.References == 0 })
 }
 
 // TestStreamQuota: a writer that the quota stops goes on when readers give memory back.
@@ -263,7 +264,7 @@ func TestStreamKills(t *testing.T) {
 		a.line(t)
 		b.line(t)
 		before := must(c.Streams(context.Background(), "s"))(t)[0].Popped
-		waitFor(t, "some frames", func() bool {
+		await.Until(t, "some frames", func() bool {
 			return must(c.Streams(context.Background(), "s"))(t)[0].Popped >= before+uint64(20+round*7)
 		})
 		if round%2 == 0 {
@@ -273,7 +274,7 @@ func TestStreamKills(t *testing.T) {
 		a.end()
 		b.kill()
 		b.end()
-		waitFor(t, "the processes' ends", func() bool {
+		await.Until(t, "the processes' ends", func() bool {
 			return len(must(c.Streams(context.Background(),
 				"s"))(t)[0].Users) == 1
 		})
@@ -299,5 +300,5 @@ func TestStreamKills(t *testing.T) {
 	if err := c.RemoveStream(context.Background(), "s"); err != nil {
 		t.Error(err)
 	}
-	waitFor(t, "all objects' end", func() bool { st := n.store.Status(); return st.Objects == 0 && st.References == 0 })
+	await.Until(t, "all objects' end", func() bool { st := n.store.Status(); return st.Objects == 0 && st.References == 0 })
 }

@@ -76,6 +76,13 @@ func aConfig(t testing.TB) Config {
 	return c
 }
 
+// withHTTP is aConfig of a daemon that serves HTTP.
+func withHTTP(t testing.TB) Config {
+	c := aConfig(t)
+	c.HTTP = "127.0.0.1:0"
+	return c
+}
+
 func newDaemon(t testing.TB, c Config) *Daemon {
 	t.Helper()
 	log := logrus.New()

@@ -101,9 +101,7 @@ func (f *follower) until(want ...string) {
 
 // TestEventsEndWithTheirTenant: who follows hears nothing more once the tenant is disabled, and can follow again later.
 func TestEventsEndWithTheirTenant(t *testing.T) {
-	c := aConfig(t)
-	c.HTTP = "127.0.0.1:0"
-	d, stop := serve(t, c)
+	d, stop := serve(t, withHTTP(t))
 	defer stop()
 	key := pageKeyOf(t, d, pageKey{tenant: "other"})
 	f, _ := followed(t, d, key, "")
@@ -129,8 +127,7 @@ func TestEventsEndWithTheirTenant(t *testing.T) {
 // Objects, names, sessions and leases are told of as they change, a tenant's to itself and to who sees everything; who
 // comes back misses nothing; the daemon's end ends the streams in order, and nothing stays charged.
 func TestEventsOverHTTP(t *testing.T) {
-	c := aConfig(t)
-	c.HTTP = "127.0.0.1:0"
+	c := withHTTP(t)
 	d, stop := serve(t, c)
 	stopped := false
 	defer func() {
@@ -280,9 +277,7 @@ func TestPublishedNamesOverHTTP(t *testing.T) {
 
 // TestEventsOfNewTenants: who sees everything and follows is told to look when a tenant is new and has objects already.
 func TestEventsOfNewTenants(t *testing.T) {
-	c := aConfig(t)
-	c.HTTP = "127.0.0.1:0"
-	d, stop := serve(t, c)
+	d, stop := serve(t, withHTTP(t))
 	defer stop()
 	f, _ := followed(t, d, pageKeyOf(t, d, pageKey{all: true}), "")
 	conn, err := d.store.Connect(store.Owner{Tenant: "newcomer"})
@@ -313,9 +308,7 @@ func TestEventsOfNewTenants(t *testing.T) {
 // TestPublishedNamesOfALoudTenant: a tenant that publishes more names at once than are remembered misses some of them;
 // another tenant misses nothing. When nobody follows any more, nothing of the metadata is kept for it.
 func TestPublishedNamesOfALoudTenant(t *testing.T) {
-	c := aConfig(t)
-	c.HTTP = "127.0.0.1:0"
-	d, stop := serve(t, c)
+	d, stop := serve(t, withHTTP(t))
 	defer stop()
 	loud, _ := followed(t, d, pageKeyOf(t, d, pageKey{tenant: "loud"}), "")
 	other, _ := followed(t, d, pageKeyOf(t, d, pageKey{tenant: "other"}), "")

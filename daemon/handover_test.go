@@ -363,7 +363,7 @@ func (p *nodeProcess) serves(t *testing.T, socket string) {
 // watchesNoDead waits until p has no descriptor of a process that is gone.
 func (p *nodeProcess) watchesNoDead(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		dead := 0
 		infos, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", p.cmd.Process.Pid))
 		for _, info := range infos {

@@ -67,8 +67,7 @@ func flooded(t *testing.T, address, secret, path string, conns int, answers *ato
 
 // Requests over HTTP take turns with everybody's: one tenant's pages do not keep the others from the daemon.
 func TestPagesLeaveOthersTheirTurns(t *testing.T) {
-	c := aConfig(t)
-	c.HTTP = "127.0.0.1:0"
+	c := withHTTP(t)
 	d, stop := serve(t, c)
 	defer stop()
 	loud, err := d.store.Connect(store.Owner{Tenant: "loud"})

@@ -178,9 +178,7 @@ func TestDataOverHTTP(t *testing.T) {
 
 // Filters choose objects by state and tenant, and never show another tenant's.
 func TestObjectsAreSieved(t *testing.T) {
-	c := aConfig(t)
-	c.HTTP = "127.0.0.1:0"
-	d, stop := serve(t, c)
+	d, stop := serve(t, withHTTP(t))
 	defer stop()
 	for _, tenant := range []string{"red", "blue"} {
 		conn, err := d.store.Connect(store.Owner{Tenant: tenant})

@@ -47,8 +47,7 @@ func (x *tab) whole(wide int, tables ...string) {
 // withPage is a node that serves its page and HTTP, and a client of it.
 func withPage(t *testing.T) (*Daemon, *client.Conn) {
 	t.Helper()
-	c := aConfig(t)
-	c.HTTP = "127.0.0.1:0"
+	c := withHTTP(t)
 	d, stop := serve(t, c)
 	t.Cleanup(stop)
 	conn := dial(t, c)

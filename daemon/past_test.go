@@ -45,8 +45,7 @@ func TestPastHour(t *testing.T) {
 
 // Of the last hour a viewer sees the node's curves and those of its own tenant.
 func TestHistoryOverHTTP(t *testing.T) {
-	c := aConfig(t)
-	c.HTTP = "127.0.0.1:0"
+	c := withHTTP(t)
 	d, stop := serve(t, c)
 	defer stop()
 	for i, tenant := range []string{"red", "blue"} {
@@ -85,9 +84,7 @@ func TestHistoryOverHTTP(t *testing.T) {
 
 // Who waits for a lease is listed behind who has one, and holders are their own tenants' to see.
 func TestLeasesOverHTTP(t *testing.T) {
-	c := aConfig(t)
-	c.HTTP = "127.0.0.1:0"
-	d, stop := serve(t, c)
+	d, stop := serve(t, withHTTP(t))
 	defer stop()
 	if _, err := d.leases.Grant(leases.Request{Tenant: "red", Holder: "trainer", Devices: []string{"a"}}); err != nil {
 		t.Fatal(err)
@@ -113,9 +110,7 @@ func TestLeasesOverHTTP(t *testing.T) {
 
 // Streams come in pages, a tenant's to itself; so do the configuration and sessions' links.
 func TestStreamsOverHTTP(t *testing.T) {
-	c := aConfig(t)
-	c.HTTP = "127.0.0.1:0"
-	d, stop := serve(t, c)
+	d, stop := serve(t, withHTTP(t))
 	defer stop()
 	for _, tenant := range []string{"red", "red/blue"} {
 		conn, err := d.store.Connect(store.Owner{Tenant: tenant, Name: "camera"})
@@ -159,8 +154,7 @@ func TestStreamsOverHTTP(t *testing.T) {
 
 // The configuration is its owner's to see, with where each value came from.
 func TestConfigOverHTTP(t *testing.T) {
-	c := aConfig(t)
-	c.HTTP = "127.0.0.1:0"
+	c := withHTTP(t)
 	d, stop := serve(t, c)
 	defer stop()
 	conn := dial(t, c)

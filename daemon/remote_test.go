@@ -756,8 +756,7 @@ func TestFullDiskStopsChangesAlone(t *testing.T) {
 
 func TestNoSecretInAnyLog(t *testing.T) {
 	t.Setenv("TENDRIL_CREDENTIALS", t.TempDir())
-	c := aConfig(t)
-	c.HTTP = "127.0.0.1:0"
+	c := withHTTP(t)
 	d := newDaemon(t, c)
 	out := loud(d)
 	ctx, cancel := context.WithCancel(t.Context())

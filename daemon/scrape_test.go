@@ -46,8 +46,7 @@ func asked(t *testing.T, d *Daemon, path, secret string, headers ...string) (int
 // A token of role metrics reads /metrics until it is revoked, and does nothing else; one of a tenant reads that
 // tenant's samples.
 func TestScrapeToken(t *testing.T) {
-	c := aConfig(t)
-	c.HTTP = "127.0.0.1:0"
+	c := withHTTP(t)
 	d, stop := serve(t, c)
 	defer stop()
 	for _, tenant := range []string{"red", "blue"} {

@@ -56,9 +56,9 @@ type bringings struct {
 
 	follower *store.Follower // of copies; set before the front door opens
 	serving  atomic.Int32    // chunks' requests of other nodes
-	// other nodes' requests for objects while they are opened, and as long as they hold copies (of what is in a device's
-	// memory), which the objects' tenant is charged for: a node that asks for more than it takes would use up another
-	// one's memory, and the tenant's quota
+	// other nodes' requests for objects while they are opened, and as long as they hold copies (of what is in a
+	// device's memory), which the objects' tenant is charged for: a node that asks for more than it takes would use
+	// up another one's memory, and the tenant's quota
 	giving   *shares[givingKey]
 	giveWait time.Duration // for one of them to end
 }

@@ -89,7 +89,7 @@ func TestGrantsStayBounded(t *testing.T) {
 	for i := range maxGrants + 6 {
 		waits = append(waits, later(func() error { return c.Grant(ids[0], "", fmt.Sprint("uid:", i), false) }))
 	}
-	waitUntil(t, func() bool { return charged() >= has+(maxGrants+6)*grantBytes }) // all wait
+	waitFor(t, func() bool { return charged() >= has+(maxGrants+6)*grantBytes }) // all wait
 	goOn()
 	refused := 0
 	for _, wait := range waits {

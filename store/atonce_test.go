@@ -169,7 +169,7 @@ func TestIndexGrowsBesideRetiredRecords(t *testing.T) {
 	ix := c.tenant.index
 	c.s.growIndex(c.tenant)
 	c.s.unlock()
-	waitUntil(t, func() bool {
+	waitFor(t, func() bool {
 		c.s.mu.Lock()
 		defer c.s.mu.Unlock()
 		return !ix.growing

@@ -262,14 +262,14 @@ func TestRemovalMeetsNoNewCopy(t *testing.T) {
 	if err := c.Delete(id, ""); err != nil {
 		t.Fatal(err)
 	}
-	waitUntil(t, func() bool { return s.Status().FilesLeft == 1 })
+	waitFor(t, func() bool { return s.Status().FilesLeft == 1 })
 	disk.stuck.Store(false)
 	replica()
 	s.mu.Lock()
 	s.diskTime = time.Time{} // not in ten seconds
 	s.wakeJanitor()
 	s.unlock()
-	waitUntil(t, func() bool { return s.Status().FilesLeft == 0 })
+	waitFor(t, func() bool { return s.Status().FilesLeft == 0 })
 	wantPattern(t, c, id, 1<<20, 7)
 }
 

@@ -147,7 +147,7 @@ func TestDamagedFrame(t *testing.T) {
 	if err := c.Release(p.Handle.ID); err != nil {
 		t.Error(err)
 	}
-	waitUntil(t, func() bool { return s.Status().Objects == 0 })
+	waitFor(t, func() bool { return s.Status().Objects == 0 })
 }
 
 // What cannot go to disk because of its own tenant keeps another tenant's objects from no memory.

@@ -31,7 +31,7 @@ func spillOptions(dir string) Options {
 func filled(t testing.TB, c *Conn, spec Spec, seed byte) object.ID {
 	t.Helper()
 	var h Handle
-	waitUntil(t, func() (done bool) {
+	waitFor(t, func() (done bool) {
 		var err error
 		if h, err = c.Create(spec); err != nil && !errors.Is(err, object.ErrFull) {
 			t.Fatalf("create %+v: %v", spec, err)
@@ -178,7 +178,7 @@ func TestEvictionIsLeastRecentlyUsed(t *testing.T) {
 		sweepAll(c)
 		filled(t, c, named(fmt.Sprintf("m%d", i), 1<<20), 0)
 	}
-	waitUntil(t, func() bool { sweepAll(c); info, _ := c.Stat(ids[3], ""); return info.State == object.Spilled })
+	waitFor(t, func() bool { sweepAll(c); info, _ := c.Stat(ids[3], ""); return info.State == object.Spilled })
 	for i, want := range []object.State{object.Sealed, object.Sealed, object.Sealed, object.Spilled} {
 		if info, err := c.Stat(ids[i], ""); err != nil || info.State != want {
 			t.Errorf("object %d: %v, %v, want %v", i, info.State, err, want)
@@ -186,15 +186,6 @@ func TestEvictionIsLeastRecentlyUsed(t *testing.T) {
 	}
 	if err := c.Release(ids[2]); err != nil {
 		t.Fatal(err)
-	}
-}
-
-func waitUntil(t testing.TB, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it did not happen within a minute")
-		}
 	}
 }
 
@@ -319,12 +310,12 @@ func TestTTL(t *testing.T) {
 		t.Fatal(err)
 	}
 	closeHandle(h)
-	waitUntil(t, func() bool { _, err := c.Stat(id, ""); return errors.Is(err, object.ErrNotFound) })
+	waitFor(t, func() bool { _, err := c.Stat(id, ""); return errors.Is(err, object.ErrNotFound) })
 	soon := time.Millisecond
 	if err := c.Update(object.ID{}, "long", Change{TTL: &soon}); err != nil {
 		t.Fatal(err)
 	}
-	waitUntil(t, func() bool { _, err := c.Stat(long, ""); return errors.Is(err, object.ErrNotFound) })
+	waitFor(t, func() bool { _, err := c.Stat(long, ""); return errors.Is(err, object.ErrNotFound) })
 	if s.usedRanges() == 0 {
 		t.Error("memory of an expired object went before its last reference")
 	}
@@ -398,7 +389,7 @@ func TestFullDiskIsTheObjectsError(t *testing.T) {
 		wantPattern(t, c, id, 1<<20, byte(i))
 	}
 	sys.fault.Store(nil)
-	waitUntil(t, func() bool {
+	waitFor(t, func() bool {
 		sweepAll(c)
 		h, err := c.Create(named("fits", 1<<20))
 		closeHandle(h)
@@ -514,7 +505,7 @@ func TestManyAtOnce(t *testing.T) {
 	running.Wait()
 	over.Store(true)
 	t.Logf("looked %d times", <-looked)
-	waitUntil(t, func() bool { st := s.Status(); return st.ChargedBytes == 0 && st.DiskBytes == 0 })
+	waitFor(t, func() bool { st := s.Status(); return st.ChargedBytes == 0 && st.DiskBytes == 0 })
 	mustAgree(t, s, true)
 	if left := filesIn(t, s.opts.SpillDir); len(left) != 0 {
 		t.Errorf("left on disk: %v", left)
@@ -549,7 +540,7 @@ func TestRestoreAtTheQuotasEdge(t *testing.T) {
 		c := connect(t, s, "x")
 		small := filled(t, c, Spec{SizeBytes: 1000, Class: object.Named, Name: "small"}, 1)
 		var h Handle
-		waitUntil(t, func() (done bool) {
+		waitFor(t, func() (done bool) {
 			sweepAll(c)
 			var err error
 			h, err = c.Create(Spec{SizeBytes: 900 << 10, Own: true})
@@ -622,13 +613,13 @@ func TestDiskIsShared(t *testing.T) {
 		})
 	}
 	one := create(other)
-	waitUntil(t, func() bool { return s.Status().DiskWaiting == many-spill.Parallel })
+	waitFor(t, func() bool { return s.Status().DiskWaiting == many-spill.Parallel })
 	all.Go(func() {
 		if err := other.Seal(one, false); err != nil {
 			t.Error(err)
 		}
 	})
-	waitUntil(t, func() bool { return s.Status().DiskWaiting == many-spill.Parallel+1 })
+	waitFor(t, func() bool { return s.Status().DiskWaiting == many-spill.Parallel+1 })
 	open()
 	all.Wait()
 	before := slices.IndexFunc(disk.written, func(name string) bool { return strings.Contains(name, one.String()) })

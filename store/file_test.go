@@ -453,7 +453,7 @@ func TestCompositeDeletedOnItsWay(t *testing.T) {
 	wantErr(t, composed(), object.ErrAborted)
 	_, err := c.Stat(object.ID{}, "n")
 	wantErr(t, err, object.ErrNotFound)
-	waitUntil(t, func() bool { return s.Status().DiskBytes == spill.RoomFor(10) })
+	waitFor(t, func() bool { return s.Status().DiskBytes == spill.RoomFor(10) })
 	mustAgree(t, s, true)
 }
 

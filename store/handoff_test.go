@@ -109,7 +109,7 @@ func TestTakeoverLeavesRecordsAsTheyAre(t *testing.T) {
 	c.Close()
 	unmapWriters(c)
 	s = handOver(t, s, opts)
-	waitUntil(t, func() bool { return s.Status().RecordsBehind == 0 })
+	waitFor(t, func() bool { return s.Status().RecordsBehind == 0 })
 	for i, now := range stat() {
 		if !os.SameFile(before[i], now) {
 			t.Errorf("%s was written anew", paths[i])

@@ -262,7 +262,7 @@ func TestIndexedGetKeepsTheObject(t *testing.T) {
 	}
 	reader.drop(0)
 	reader.drop(0)
-	waitUntil(t, func() bool { return len(s.lookingNow()) == 0 })
+	waitFor(t, func() bool { return len(s.lookingNow()) == 0 })
 }
 
 // TestDeletedObjectWithReferences: it is not to be found, though somebody holds it over the socket.
@@ -314,7 +314,7 @@ func TestEphemeralObjectLivesInASlot(t *testing.T) {
 	}
 	writer.drop(0)
 	reader.drop(0)
-	waitUntil(t, func() bool { _, err := writer.Stat(id, ""); return errors.Is(err, object.ErrNotFound) })
+	waitFor(t, func() bool { _, err := writer.Stat(id, ""); return errors.Is(err, object.ErrNotFound) })
 	other := writer.mustPut(Spec{SizeBytes: 100})
 	if err := writer.Release(other); err != nil {
 		t.Fatal(err)
@@ -427,7 +427,7 @@ func TestIndexGrows(t *testing.T) {
 		ids = append(ids, k.mustPut(Spec{SizeBytes: 8}))
 	}
 	for n := 1; k.reader.Behind() || n == 1; n++ {
-		waitUntil(t, func() bool { return k.reader.Behind() })
+		waitFor(t, func() bool { return k.reader.Behind() })
 		fd, err := k.IndexLevel(n)
 		if err != nil {
 			t.Fatal(err)
@@ -451,7 +451,7 @@ func TestIndexGrows(t *testing.T) {
 	if found < 500 { // what level 0 has room for; how many more, depends on when the others were there
 		t.Errorf("%d of %d objects are in the index", found, objects)
 	}
-	waitUntil(t, func() bool { // a level may still have been on its way
+	waitFor(t, func() bool { // a level may still have been on its way
 		for k.reader.Behind() {
 			n := k.reader.Levels()
 			fd, err := k.IndexLevel(n)
@@ -526,7 +526,7 @@ func TestEvictionPassesOverSlots(t *testing.T) {
 	}
 	k.drop(1) // used, not held
 	for i := range 3 {
-		waitUntil(t, func() bool {
+		waitFor(t, func() bool {
 			k.sweep()
 			id, err := k.put(Spec{SizeBytes: 1 << 20, Class: object.Named, Name: fmt.Sprint("more", i)})
 			if err != nil && !errors.Is(err, object.ErrFull) {
@@ -593,7 +593,7 @@ func TestHostileSlotsHoldTheirTenantAlone(t *testing.T) {
 		t.Errorf("another tenant: %v", err)
 	}
 	hostile.end()
-	waitUntil(t, func() bool { return victim.tenantCharge("a") == 0 })
+	waitFor(t, func() bool { return victim.tenantCharge("a") == 0 })
 }
 
 func (k *indexClient) tenantCharge(name string) uint64 {
@@ -762,7 +762,7 @@ func (m *indexModel) finish() {
 	for _, id := range m.ids {
 		m.allow(m.clients[0].Delete(id, ""), object.ErrNotFound)
 	}
-	waitUntil(m.t, func() bool { return len(m.s.lookingNow()) == 0 })
+	waitFor(m.t, func() bool { return len(m.s.lookingNow()) == 0 })
 	for _, k := range m.clients {
 		k.sweep()
 		k.end()
@@ -773,7 +773,7 @@ func (m *indexModel) finish() {
 			m.t.Logf("left over: %+v", st)
 		}
 	}()
-	waitUntil(m.t, func() bool { // a process that is being started has copies of our descriptors for a moment
+	waitFor(m.t, func() bool { // a process that is being started has copies of our descriptors for a moment
 		st = m.s.Status()
 		return st.Objects == 0 && st.References == 0 && st.ChargedBytes == 0 && st.Segments <= 1 && st.DiskBytes == 0
 	})

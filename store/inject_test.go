@@ -415,6 +415,6 @@ func TestEachCallOfAStoresLifeFails(t *testing.T) {
 		t.Error("hardly any call was failed: this test shows nothing")
 	}
 	if resources(t) != before {
-		waitUntil(t, func() bool { return resources(t) == before })
+		waitFor(t, func() bool { return resources(t) == before })
 	}
 }

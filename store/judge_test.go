@@ -77,7 +77,7 @@ func TestReaderPaysForWhatItKeeps(t *testing.T) {
 	if chargedTo(s, "owner") < size {
 		t.Error("nobody pays before the store has looked")
 	}
-	waitUntil(t, func() bool { judgeNow(s); return chargedTo(s, "reader") >= size })
+	waitFor(t, func() bool { judgeNow(s); return chargedTo(s, "reader") >= size })
 	if got := chargedTo(s, "owner"); got >= size {
 		t.Errorf("the owner is charged %d bytes for what the reader keeps", got)
 	}
@@ -101,14 +101,14 @@ func TestReaderPaysForWhatItKeeps(t *testing.T) {
 	}
 	asked := time.Now()
 	judgeNow(s)
-	waitUntil(t, func() bool { return looked().After(asked.Add(searchEvery / 2)) })
+	waitFor(t, func() bool { return looked().After(asked.Add(searchEvery / 2)) })
 	if chargedTo(s, "owner") < size {
 		t.Error("the owner keeps it, and does not pay")
 	}
 	_, err = other.Create(Spec{SizeBytes: 6 << 20, Own: true})
 	wantErr(t, err, object.ErrQuota)
 	unix.Close(mine)
-	waitUntil(t, func() bool { judgeNow(s); return chargedTo(s, "owner") < size })
+	waitFor(t, func() bool { judgeNow(s); return chargedTo(s, "owner") < size })
 	end()
 	endToo()
 	if got := s.Status(); got.KeptBytes != 0 {
@@ -174,12 +174,12 @@ func TestReaderPaysAfterATakeover(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			waitUntil(t, func() bool { judgeNow(next); return chargedTo(next, "reader") >= size })
+			waitFor(t, func() bool { judgeNow(next); return chargedTo(next, "reader") >= size })
 			if got := chargedTo(next, "owner"); got >= size {
 				t.Errorf("the owner is charged %d bytes for what the reader keeps", got)
 			}
 			end()
-			waitUntil(t, func() bool { return next.Status().KeptBytes == 0 })
+			waitFor(t, func() bool { return next.Status().KeptBytes == 0 })
 		})
 	}
 }

@@ -94,7 +94,7 @@ func TestForgottenAndKept(t *testing.T) {
 				end()
 			}
 			sealedObject(t, c, Spec{SizeBytes: 4 << 20})
-			waitUntil(t, func() bool { return s.Status().KeptBytes == 0 })
+			waitFor(t, func() bool { return s.Status().KeptBytes == 0 })
 			mustAgree(t, s, true)
 		})
 	}
@@ -175,7 +175,7 @@ func TestLostReports(t *testing.T) {
 	s.reportsLost = true
 	s.mu.Unlock()
 	closeHandle(second)
-	waitUntil(t, func() bool { return s.Status().KeptBytes == 0 })
+	waitFor(t, func() bool { return s.Status().KeptBytes == 0 })
 }
 
 // TestLostReportsOfOthers: that reports were dropped is known to whoever reads the last of them, and counts also where
@@ -191,7 +191,7 @@ func TestLostReportsOfOthers(t *testing.T) {
 		s.reportsLost = true
 		s.takeFreed()
 		s.mu.Unlock()
-		waitUntil(t, func() bool {
+		waitFor(t, func() bool {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			return len(s.remnants) == 0
@@ -302,7 +302,7 @@ func TestChargeUntilFree(t *testing.T) {
 // others have it mapped still: whoever needs memory waits for it.
 func TestEndedProcessesAreLeaving(t *testing.T) {
 	s := newStore(t, Options{})
-	waitUntil(t, func() bool { // it counts for some seconds, which this thread may not have been given
+	waitFor(t, func() bool { // it counts for some seconds, which this thread may not have been given
 		c := connect(t, s, "x")
 		g, err := c.AllocSegment(1 << 20)
 		if err != nil {
@@ -323,7 +323,7 @@ func TestEndedProcessesAreLeaving(t *testing.T) {
 		}
 		return st.LeavingBytes == 1<<20
 	})
-	waitUntil(t, func() bool { return s.Status().ChargedBytes == 0 })
+	waitFor(t, func() bool { return s.Status().ChargedBytes == 0 })
 }
 
 // TestLeavingIsATenantsOwn: what a tenant's connections have not let go of is told apart from what others' have: it is

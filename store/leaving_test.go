@@ -81,7 +81,7 @@ func TestPromisedMemory(t *testing.T) {
 	filled(t, c, Spec{SizeBytes: 1600 << 10, Class: object.Named, Name: "full"}, 0)
 	unmapWriters(c)
 	before := evicted(s)
-	waitUntil(t, func() bool { // a machine may take longer than the time that it counts
+	waitFor(t, func() bool { // a machine may take longer than the time that it counts
 		began := time.Now()
 		first := evicted(s)
 		s.mu.Lock()

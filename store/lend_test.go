@@ -98,7 +98,7 @@ func TestLendOfWhatIsAway(t *testing.T) {
 	if h, err := c.Lend(away, ""); !errors.Is(err, ErrAway) {
 		t.Fatalf("%+v, %v", h, err)
 	}
-	waitUntil(t, func() bool { // others leave for it, once their memory is swept
+	waitFor(t, func() bool { // others leave for it, once their memory is swept
 		sweepAll(c)
 		err := c.Await(t.Context(), away, "")
 		if err != nil && !errors.Is(err, object.ErrFull) {

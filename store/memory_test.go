@@ -23,11 +23,11 @@ func TestMachineAtItsEnd(t *testing.T) {
 		Available: func() (uint64, bool) { return left.Load(), true }}
 	s := newStore(t, opts)
 	c := connect(t, s, "x")
-	waitUntil(t, func() bool { return s.Status().WarmBytes == 8<<20 })
+	waitFor(t, func() bool { return s.Status().WarmBytes == 8<<20 })
 	id := filled(t, c, named("kept", 2<<20), 3)
 	left.Store(3 << 20)
 	var err error
-	waitUntil(t, func() bool { // an answer of plenty is good for a moment
+	waitFor(t, func() bool { // an answer of plenty is good for a moment
 		var h Handle
 		if h, err = c.Create(Spec{SizeBytes: 16 << 20, Own: true}); err == nil {
 			closeHandle(h)
@@ -39,14 +39,14 @@ func TestMachineAtItsEnd(t *testing.T) {
 	if !errors.Is(err, object.ErrFull) || !strings.Contains(err.Error(), "machine has") {
 		t.Fatalf("create on a machine without memory: %v", err)
 	}
-	waitUntil(t, func() bool {
+	waitFor(t, func() bool {
 		sweepAll(c)
 		st := s.Status()
 		return st.WarmBytes == 0 && st.SpilledObjects == 1 && st.MachineShort
 	})
 	left.Store(1 << 40)
 	s.wakeJanitor()
-	waitUntil(t, func() bool { st := s.Status(); return st.WarmBytes == 8<<20 && !st.MachineShort })
+	waitFor(t, func() bool { st := s.Status(); return st.WarmBytes == 8<<20 && !st.MachineShort })
 	wantPattern(t, c, id, 2<<20, 3)
 	mustAgree(t, s, false)
 }

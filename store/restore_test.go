@@ -18,7 +18,7 @@ func spilled(t *testing.T, c *Conn, sizes ...uint64) []object.ID {
 	for i, size := range sizes {
 		ids[i] = filled(t, c, Spec{SizeBytes: size, Class: object.Named, Name: fmt.Sprintf("spilled %d", i)}, byte(i))
 	}
-	waitUntil(t, func() bool {
+	waitFor(t, func() bool {
 		filled(t, c, Spec{SizeBytes: 1 << 20, Class: object.TTL, TTL: time.Hour, Own: true}, 0)
 		sweepAll(c)
 		return allAway(t, c, ids)
@@ -41,7 +41,7 @@ func allAway(t *testing.T, c *Conn, ids []object.ID) bool {
 // bringBack gets an object from disk as a client does that sweeps; it stays referenced.
 func bringBack(t *testing.T, c *Conn, id object.ID) (h Handle) {
 	t.Helper()
-	waitUntil(t, func() bool {
+	waitFor(t, func() bool {
 		var err error
 		if h, err = c.Wait(context.Background(), id, ""); err != nil && !errors.Is(err, object.ErrFull) {
 			t.Fatal(err)

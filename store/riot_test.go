@@ -159,11 +159,11 @@ func (a *rioter) make(p *prize, spec Spec) bool {
 
 // insist makes p's object however full it is.
 func (a *rioter) insist(p *prize, spec Spec) {
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(5 * time.Minute)
 	for !a.make(p, spec) && a.r.fault.Load() == nil { // also when the riot is over: it is there, or lost
 		if time.Now().After(deadline) {
 			_, err := a.Create(Spec{SizeBytes: uint64(p.size)})
-			a.r.say("an object of %d bytes is not to be made within a minute: %v\n%s", p.size, err, a.r.picture())
+			a.r.say("an object of %d bytes is not to be made within five minutes: %v\n%s", p.size, err, a.r.picture())
 		}
 		a.sweep()
 		time.Sleep(time.Millisecond)
@@ -320,10 +320,10 @@ func (r *riot) check() {
 	defer a.leave()
 	for _, p := range r.prizes {
 		before := r.seen.Load()
-		for deadline := time.Now().Add(time.Minute); r.seen.Load() == before && r.fault.Load() == nil; a.sweep() {
+		for deadline := time.Now().Add(5 * time.Minute); r.seen.Load() == before && r.fault.Load() == nil; a.sweep() {
 			if a.look(p); time.Now().After(deadline) {
 				_, err := a.Wait(context.Background(), p.id, "")
-				r.say("object %s of %d bytes is not to be had within a minute: %v\n%s", p.id, p.size, err, r.picture())
+				r.say("object %s of %d bytes is not to be had within five minutes: %v\n%s", p.id, p.size, err, r.picture())
 			}
 		}
 		if got, err := a.GetName(p.name); err == nil && got.ID != p.id {
@@ -389,7 +389,7 @@ func TestRiot(t *testing.T) {
 		r.check()
 	}
 	if r.fault.Load() == nil {
-		waitUntil(t, func() bool { return s.invariants(true) == "" })
+		waitFor(t, func() bool { return s.invariants(true) == "" })
 	}
 	st := s.Status()
 	t.Logf("%d times an object was compared; %d of %d objects are on disk alone", r.seen.Load(),

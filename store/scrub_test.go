@@ -223,7 +223,7 @@ func TestScrubByItself(t *testing.T) {
 	if d := <-found; d.ID != id || d.Where != "memory" {
 		t.Errorf("found %+v", d)
 	}
-	waitUntil(t, func() bool {
+	waitFor(t, func() bool {
 		last := s.Status().Scrub.Last
 		return last != nil && last.By == "daemon" && last.Objects == 1
 	})
@@ -289,7 +289,7 @@ func TestChecksumAtTheSecondSeal(t *testing.T) {
 	if err := c.Delete(other, ""); err != nil {
 		t.Fatal(err)
 	}
-	waitUntil(t, func() bool { return s.Status().DiskBytes == 0 })
+	waitFor(t, func() bool { return s.Status().DiskBytes == 0 })
 	if err := c.Seal(h.ID, false); err != nil {
 		t.Fatal(err)
 	}

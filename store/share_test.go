@@ -110,7 +110,7 @@ func TestRenameIsAtomicAndWatched(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	waitUntil(t, func() bool { // or reading would make room for what the attendant has not handed over yet
+	waitFor(t, func() bool { // or reading would make room for what the attendant has not handed over yet
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return !c.tenant.attended

@@ -51,7 +51,7 @@ func evictTiny(t *testing.T, n int) (pauses, want int) {
 	for i := range n {
 		release(t, k.Conn, k.mustPut(named(fmt.Sprint(i), 16)))
 	}
-	waitUntil(t, func() bool {
+	waitFor(t, func() bool {
 		s.mu.Lock()
 		defer s.unlock()
 		return s.cold.Len() > 0
@@ -123,7 +123,7 @@ func putIndexed(t *testing.T, s *Store, k *indexClient, name string) object.ID {
 		id := k.mustPut(named(name, 0))
 		release(t, k.Conn, id)
 		placed := false
-		waitUntil(t, func() bool { // the table may be about to grow
+		waitFor(t, func() bool { // the table may be about to grow
 			s.mu.Lock()
 			defer s.unlock()
 			e, ix := s.objects[id], k.tenant.index
@@ -174,7 +174,7 @@ func lookThroughMany(t *testing.T, n int) (pauses, want int) {
 	for _, r := range readers {
 		r.end()
 	}
-	waitUntil(t, func() bool {
+	waitFor(t, func() bool {
 		s.mu.Lock()
 		defer s.unlock()
 		return len(s.looking) == 0 && maker.tenant.entries.Len() == 0 && maker.tenant.index.table.Live() == 0
@@ -251,7 +251,7 @@ func TestStreamsEndInSteps(t *testing.T) {
 	if _, err := writer.Push(stream, last, 0, nil); err != nil {
 		t.Fatal(err)
 	}
-	waitUntil(t, func() bool { return s.Status().Objects == 1 })
+	waitFor(t, func() bool { return s.Status().Objects == 1 })
 	mustAgree(t, s, false)
 	if infos := writer.Streams("l"); len(infos) != 1 || infos[0].Frames != 1 || infos[0].Dropped != n {
 		t.Errorf("%+v", infos)

@@ -5,13 +5,13 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"tendril/store/object"
 	"tendril/store/segment"
+	"tendril/tools/e2e/await"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -483,17 +483,6 @@ func TestWarmPool(t *testing.T) {
 	waitFor(t, func() bool { return s.Status().WarmBytes == 3<<20 })
 }
 
-func waitFor(t testing.TB, what func() bool) {
-	t.Helper()
-	for range 2000 {
-		if what() {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	t.Fatal("waited 10 s in vain")
-}
-
 func TestOptions(t *testing.T) {
 	err := Options{CapacityBytes: 1, SegmentBytes: 5, LargeBytes: 9, WarmBytes: 2, TenantBytes: 3}.Validate()
 	joined, ok := err.(interface{ Unwrap() []error })
@@ -554,4 +543,10 @@ func memfds(t testing.TB) (n int) {
 		}
 	}
 	return n
+}
+
+// waitFor waits for a state of the store.
+func waitFor(t testing.TB, there func() bool) {
+	t.Helper()
+	await.Until(t, "the state that is waited for here", there)
 }

@@ -24,7 +24,7 @@ func TestWaitForAnotherTenantsObject(t *testing.T) {
 			}
 			done <- err
 		}()
-		waitUntil(t, func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.pending > 0 })
+		waitFor(t, func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.pending > 0 })
 		return done
 	}
 	done := wait("uid:2/x")

@@ -1007,12 +1007,12 @@ func (w *world) compare() {
 func settled(t testing.TB, s *Store) {
 	t.Helper()
 	var busy string
-	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(time.Millisecond) {
 		if busy = s.unsettled(); busy == "" {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("the store does not do within a minute what it is to do: tenant %s", busy)
+			t.Fatalf("the store does not do within five minutes what it is to do: tenant %s", busy)
 		}
 	}
 }
@@ -1267,7 +1267,7 @@ func (w *world) finish() {
 		a.unmapAll()
 		a.shut()
 	}
-	waitUntil(w.t, func() bool {
+	waitFor(w.t, func() bool {
 		st := w.s.Status()
 		return st.ChargedBytes == 0 && st.Segments == 0 && st.References == 0 && len(st.Tenants) == 0 &&
 			st.DiskBytes == 0
@@ -1360,5 +1360,5 @@ func TestWorld(t *testing.T) {
 	if ran > 1 && (pins == 0 || seen == 0) {
 		t.Errorf("%d objects held in slots of the index, %d seen there meanwhile", pins, seen)
 	}
-	waitUntil(t, func() bool { return resources(t) == before })
+	waitFor(t, func() bool { return resources(t) == before })
 }

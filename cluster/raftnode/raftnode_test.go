@@ -143,7 +143,7 @@ func TestCloseAnswersEveryCall(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-		case <-time.After(time.Minute):
+		case <-time.After(5 * time.Minute):
 			t.Fatal("Close waits for a call that nobody answers")
 		}
 		calls.Wait()

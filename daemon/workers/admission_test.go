@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 // gpuBytes is what the fake driver's GPUs have.
@@ -207,7 +208,7 @@ func TestAGPUForNoProcess(t *testing.T) {
 // Workers that nobody wants for a while are not kept ready, and the next session has them kept ready again.
 func TestIdleWorkersAreRetired(t *testing.T) {
 	p, _ := newPool(t, func(o *Options) { o.WarmTime = time.Hour }, "good")
-	eventually(t, "a warm worker", func() bool { return warmReady(p) })
+	await.Until(t, "a warm worker", func() bool { return warmReady(p) })
 	idle := func() {
 		p.mu.Lock()
 		p.wanted = time.Now().Add(-2 * time.Hour)
@@ -221,11 +222,11 @@ func TestIdleWorkersAreRetired(t *testing.T) {
 		t.Errorf("wanted at %v, looked at again at %v", wanted, next)
 	}
 	idle()
-	eventually(t, "its end", func() bool { return len(p.Workers()) == 0 })
+	await.Until(t, "its end", func() bool { return len(p.Workers()) == 0 })
 	open(t, p, 1, me())
-	eventually(t, "another warm worker", func() bool { return warmReady(p) })
+	await.Until(t, "another warm worker", func() bool { return warmReady(p) })
 	idle()
-	eventually(t, "its end, and not the one's that serves", func() bool {
+	await.Until(t, "its end, and not the one's that serves", func() bool {
 		list := p.Workers()
 		return len(list) == 1 && list[0].State == "serving"
 	})

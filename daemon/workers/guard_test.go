@@ -16,6 +16,8 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
+
+	"tendril/tools/e2e/await"
 )
 
 // alone has workers begin no namespace: what an ordinary user gets where the kernel grants no user namespaces.
@@ -129,7 +131,7 @@ func TestNothingOutlivesAKilledDaemon(t *testing.T) {
 				t.Fatalf("%d of 3: worker %d, guard %d, %s: %v", n, worker, guard, said, err)
 			}
 			defer unix.Kill(-worker, unix.SIGKILL)
-			eventually(t, "the worker's children run", func() bool { return len(states(-worker)) >= 4 })
+			await.Until(t, "the worker's children run", func() bool { return len(states(-worker)) >= 4 })
 			if killed {
 				err = daemon.Process.Kill()
 			} else {
@@ -139,8 +141,8 @@ func TestNothingOutlivesAKilledDaemon(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = daemon.Wait()
-			eventually(t, "the worker's group ends", func() bool { return gone(-worker) })
-			eventually(t, "the guard ends", func() bool { return gone(guard) })
+			await.Until(t, "the worker's group ends", func() bool { return gone(-worker) })
+			await.Until(t, "the guard ends", func() bool { return gone(guard) })
 		})
 	}
 }
@@ -156,9 +158,9 @@ func TestGuardIsReplaced(t *testing.T) {
 	if err := unix.Kill(first, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the guard's end is noticed", func() bool { return strings.Contains(log.String(), "the guard") })
+	await.Until(t, "the guard's end is noticed", func() bool { return strings.Contains(log.String(), "the guard") })
 	two, _ := open(t, p, 2, me())
-	eventually(t, "another guard", func() bool { return p.guardPID() != 0 && p.guardPID() != first })
+	await.Until(t, "another guard", func() bool { return p.guardPID() != 0 && p.guardPID() != first })
 	p.guard.mu.Lock()
 	if len(p.guard.groups) < 2 {
 		t.Errorf("the guard knows %d groups", len(p.guard.groups))
@@ -184,7 +186,7 @@ func TestGuardIsReplacedByItself(t *testing.T) {
 		if err := unix.Kill(before, unix.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "another guard", func() bool { return p.guardPID() != 0 && p.guardPID() != before })
+		await.Until(t, "another guard", func() bool { return p.guardPID() != 0 && p.guardPID() != before })
 	}
 	if err := p.Release(1, one.ID); err != nil {
 		t.Error(err)
@@ -253,7 +255,7 @@ func TestGuardKillsWhatIsLeft(t *testing.T) {
 	if err := killWhatIsLeft(strings.NewReader(text)); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "the group that is left ends", func() bool { return gone(pid(left)) })
+	await.Until(t, "the group that is left ends", func() bool { return gone(pid(left)) })
 	if gone(pid(removed)) || gone(pid(spared)) {
 		t.Error("the guard killed a group that it was not to kill")
 	}
@@ -274,14 +276,14 @@ func TestGuardThatDoesNotStartIsStartedLater(t *testing.T) {
 	if err := unix.Kill(first, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the failure is said", func() bool { return strings.Contains(log.String(), "no guard can be started") })
+	await.Until(t, "the failure is said", func() bool { return strings.Contains(log.String(), "no guard can be started") })
 	if pid := p.guardPID(); pid != 0 {
 		t.Fatalf("guard %d was started", pid)
 	}
 	p.guard.mu.Lock()
 	p.guard.exe = exe
 	p.guard.mu.Unlock()
-	eventually(t, "a guard", func() bool { return p.guardPID() != 0 })
+	await.Until(t, "a guard", func() bool { return p.guardPID() != 0 })
 	if err := p.Release(1, one.ID); err != nil {
 		t.Error(err)
 	}

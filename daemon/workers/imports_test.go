@@ -10,6 +10,7 @@ import (
 
 	"tendril/forwarding/clwire"
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 // fakeUUID is the first of the fake driver's GPUs.
@@ -92,7 +93,7 @@ func TestFallbacksEndWithTheirCause(t *testing.T) {
 	if err := begin(t, t.Context(), p, p.platforms[0], 1); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the probe's fallback and the worker's", func() bool { return len(said()) == 2 })
+	await.Until(t, "the probe's fallback and the worker's", func() bool { return len(said()) == 2 })
 	path := filepath.Join(p.opts.Vendors[0], "00.icd")
 	if err := os.WriteFile(path, []byte("gpus\n"), 0o644); err != nil {
 		t.Fatal(err)

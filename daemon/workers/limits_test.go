@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"tendril/tools/e2e/await"
 )
 
 // A worker that takes too much with what it started is ended and says what for; another tenant's goes on.
@@ -38,7 +40,7 @@ func TestWorkersThatTakeTooMuchAreEnded(t *testing.T) {
 			defer o.Socket.Close()
 			defer o.Ring.Close()
 			w := p.serving[o.ID].w
-			eventually(t, "its end", w.ended)
+			await.Until(t, "its end", w.ended)
 			if !strings.Contains(w.fate, x.flag) {
 				t.Errorf("it ended otherwise: %q", w.fate)
 			}

@@ -22,6 +22,7 @@ import (
 
 	"tendril/daemon/tenancy"
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 // safeBuffer is a log that the test reads while workers write.
@@ -89,7 +90,7 @@ func newPool(t *testing.T, alter func(*Options), modes ...string) (*Pool, *safeB
 		if left := children(t); len(left) > 0 {
 			t.Errorf("processes left: %v", left)
 		}
-		eventually(t, fmt.Sprintf("end with no more than the %d descriptors of before", files), func() bool {
+		await.Until(t, fmt.Sprintf("end with no more than the %d descriptors of before", files), func() bool {
 			runtime.GC() // has the pidfds closed of processes that were waited for, by a goroutine of its own
 			return openFiles(t) <= files
 		})
@@ -151,17 +152,6 @@ func open(t *testing.T, p *Pool, session uint64, tenant string, env ...string) (
 	return o, facts
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for range 12_000 {
-		if ok() {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	t.Fatal("did not come about: " + what)
-}
-
 func warmReady(p *Pool) bool {
 	for _, w := range p.Workers() {
 		if w.State == "warm" {
@@ -211,7 +201,7 @@ func TestDriverThatHangsIsGivenUp(t *testing.T) {
 
 func TestWarmWorkerIsTakenAndReplaced(t *testing.T) {
 	p, _ := newPool(t, nil, "good")
-	eventually(t, "a warm worker", func() bool { return warmReady(p) })
+	await.Until(t, "a warm worker", func() bool { return warmReady(p) })
 	warm := p.Workers()[0].PID
 	_, facts := open(t, p, 1, me())
 	if facts["pid"] != strconv.Itoa(warm) {
@@ -220,7 +210,7 @@ func TestWarmWorkerIsTakenAndReplaced(t *testing.T) {
 	if facts["tenant"] != "uid:me" {
 		t.Errorf("tenant %q", facts["tenant"])
 	}
-	eventually(t, "another warm worker", func() bool { return warmReady(p) })
+	await.Until(t, "another warm worker", func() bool { return warmReady(p) })
 	var states []string
 	for _, w := range p.Workers() {
 		states = append(states, w.State)
@@ -270,7 +260,7 @@ func TestTenantsHaveUsersAndCachesOfTheirOwn(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("cache: %v, %v", info, err)
 	}
-	eventually(t, "a warm worker for the newest tenant alone", func() bool {
+	await.Until(t, "a warm worker for the newest tenant alone", func() bool {
 		warm := 0
 		for _, w := range p.Workers() {
 			if w.State == "warm" && w.Tenant == "uid:1002" {
@@ -303,7 +293,7 @@ func TestWorkerThatDiesIsSeen(t *testing.T) {
 	if n, err := o.Socket.Read(make([]byte, 1)); n != 0 || err == nil {
 		t.Errorf("read %d, %v after its death", n, err)
 	}
-	eventually(t, "its fate", func() bool {
+	await.Until(t, "its fate", func() bool {
 		alive, text, err := p.Fate(t.Context(), 1, o.ID)
 		return err == nil && !alive && text == "killed by SIGKILL"
 	})
@@ -344,7 +334,7 @@ func TestWorkersThatDoNotStart(t *testing.T) {
 
 func TestWarmWorkersThatDieAreNotRestartedAtOnce(t *testing.T) {
 	p, log := newPool(t, nil, "start-dies")
-	eventually(t, "two failures", func() bool { return strings.Contains(log.String(), "failures=2") })
+	await.Until(t, "two failures", func() bool { return strings.Contains(log.String(), "failures=2") })
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, b := range p.pause {
@@ -385,7 +375,7 @@ func TestLogIsBounded(t *testing.T) {
 	p, log := newPool(t, nil, "chatty")
 	open(t, p, 1, me())
 	p.ReleaseSession(1)
-	eventually(t, "the line that says what was left out",
+	await.Until(t, "the line that says what was left out",
 		func() bool { return strings.Contains(log.String(), "were left out") })
 	if n := strings.Count(log.String(), "msg=\"line "); n == 0 || n > 4*lineBurst {
 		t.Errorf("%d lines", n)
@@ -434,7 +424,7 @@ func TestCloseDuringProbeAndOpen(t *testing.T) {
 		})
 	}
 	wg.Go(p.Probe)
-	eventually(t, "workers that start", func() bool { return len(p.Workers()) > 0 })
+	await.Until(t, "workers that start", func() bool { return len(p.Workers()) > 0 })
 	if err := p.Close(); err != nil {
 		t.Error(err)
 	}
@@ -472,11 +462,11 @@ func TestCachesAreBounded(t *testing.T) {
 	if err := os.WriteFile(fill, make([]byte, 2<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "its worker's end", func() bool {
+	await.Until(t, "its worker's end", func() bool {
 		alive, fate, err := p.Fate(t.Context(), 1, o.ID)
 		return err == nil && !alive && strings.Contains(fate, "kernel cache")
 	})
-	eventually(t, "its cache's end", func() bool {
+	await.Until(t, "its cache's end", func() bool {
 		_, err := os.Stat(fill)
 		return errors.Is(err, os.ErrNotExist)
 	})
@@ -493,7 +483,7 @@ func TestCachesAreBounded(t *testing.T) {
 			break // it is being removed already
 		}
 	}
-	eventually(t, "the end of a cache of many files", func() bool {
+	await.Until(t, "the end of a cache of many files", func() bool {
 		_, err := os.Stat(filepath.Join(dir, "tmp", "0"))
 		return errors.Is(err, os.ErrNotExist)
 	})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 // A tenant that takes what it can get leaves a worker for each that comes.
@@ -44,7 +45,7 @@ func TestOneTenantDoesNotTakeEveryWorker(t *testing.T) {
 		}
 	}
 	p.mu.Unlock()
-	eventually(t, "room", func() bool { return take("third") == nil })
+	await.Until(t, "room", func() bool { return take("third") == nil })
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.shares.total > 4 {
@@ -75,7 +76,7 @@ func TestWaitForAWorkerIsBounded(t *testing.T) {
 			return len(p.shares.waiting) == want
 		}
 	}
-	eventually(t, "a request that waits", waits(1))
+	await.Until(t, "a request that waits", waits(1))
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) || !waits(0)() {
 		t.Errorf("a request that nobody waits for: %v", err)
@@ -88,7 +89,7 @@ func TestWaitForAWorkerIsBounded(t *testing.T) {
 		}
 		ended <- err
 	}()
-	eventually(t, "a request that waits", waits(1))
+	await.Until(t, "a request that waits", waits(1))
 	if err := p.Release(1, o.ID); err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"tendril/forwarding/clwire"
+	"tendril/tools/e2e/await"
 )
 
 // bulk begins an operation; its record would be sent now.
@@ -62,7 +63,7 @@ func TestReadByLanes(t *testing.T) {
 				}
 			}
 			if !readyFirst {
-				eventually(t, "the bytes", func() bool { return o.left.Load() == 1 })
+				await.Until(t, "the bytes", func() bool { return o.left.Load() == 1 })
 				if r.c.Poll(); o.Done() {
 					t.Error("it ended before its turn")
 				}
@@ -147,7 +148,7 @@ func TestWrite(t *testing.T) {
 				r.w().send(&clwire.HostReady{Op: o.ID})
 				o.Send(blocking)
 				var data []byte
-				eventually(t, "the bytes", func() (done bool) {
+				await.Until(t, "the bytes", func() (done bool) {
 					var got uint64
 					data, got, _ = f.came(o.ID, o.Size)
 					r.c.Poll()
@@ -191,7 +192,7 @@ func TestWritesWaitForTheirTurn(t *testing.T) {
 	large, all := &BulkOp{Write: true}, &memory{bytes: pattern(clwire.StagingBytes+clwire.MaxChunk, 2)}
 	r.bulk(large, all)
 	large.Send(false)
-	eventually(t, "the allowance",
+	await.Until(t, "the allowance",
 		func() bool { _, got, _ := f.came(large.ID, large.Size); return got == clwire.StagingBytes })
 	small, none := &BulkOp{Write: true, Inline: true}, &memory{bytes: pattern(10, 3)}
 	r.bulk(small, none)
@@ -204,8 +205,8 @@ func TestWritesWaitForTheirTurn(t *testing.T) {
 		r.w().send(&clwire.HostReady{Op: o.ID})
 	}
 	o := large
-	eventually(t, "the rest", func() bool { r.c.Poll(); _, got, _ := f.came(o.ID, o.Size); return got == o.Size })
-	eventually(t, "the held one", func() bool { _, got, _ := f.came(held.ID, held.Size); return got == held.Size })
+	await.Until(t, "the rest", func() bool { r.c.Poll(); _, got, _ := f.came(o.ID, o.Size); return got == o.Size })
+	await.Until(t, "the held one", func() bool { _, got, _ := f.came(held.ID, held.Size); return got == held.Size })
 	for o, m := range map[*BulkOp]*memory{held: m, large: all} {
 		r.w().send(&clwire.BulkDone{Op: o.ID})
 		r.is(o, m, success)
@@ -227,7 +228,7 @@ func TestWriteIsCancelled(t *testing.T) {
 		r.bulk(o, m)
 		o.Send(false)
 		r.w().send(&clwire.HostReady{Op: o.ID, Status: -14})
-		eventually(t, "the skipped chunks", func() bool {
+		await.Until(t, "the skipped chunks", func() bool {
 			r.c.Poll()
 			_, got, skipped := f.came(o.ID, o.Size)
 			return got == 0 && skipped == o.Size
@@ -280,7 +281,7 @@ func TestChunkOfMemoryThatIsGone(t *testing.T) {
 		}
 		r.w().send(&clwire.BulkDone{Op: o.ID, Status: -5})
 		r.is(o, m, -5)
-		eventually(t, "a lane that still reads", func() bool {
+		await.Until(t, "a lane that still reads", func() bool {
 			after, next := &BulkOp{Inline: true}, &memory{bytes: make([]byte, 10)}
 			r.bulk(after, next)
 			r.w().send(clwire.NewBulkData(after.ID, 0, pattern(10, 1)))

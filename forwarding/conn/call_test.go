@@ -10,6 +10,7 @@ import (
 
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/trace"
+	"tendril/tools/e2e/await"
 )
 
 // Replies come in any order, in pieces, between others' and for requests that nobody waits for any more: each caller
@@ -240,7 +241,7 @@ func TestWaitUnhurried(t *testing.T) {
 	r.c.AddGate(5, gate)
 	done := make(chan bool, 1)
 	go func() { done <- r.c.WaitUnhurried(&gate.Completion) }()
-	eventually(t, "somebody who waits",
+	await.Until(t, "somebody who waits",
 		func() bool { return r.c.reader.unhurried.Load() == 1 && r.c.reader.sleeping.Load() })
 	if err := w.link.Send(&clwire.HostReady{Op: 5}, 0, 0); err != nil {
 		t.Fatal(err)

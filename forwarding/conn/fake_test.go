@@ -18,6 +18,7 @@ import (
 	"tendril/forwarding/link"
 	"tendril/forwarding/trace"
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 	"tendril/tools/e2e/loopback"
 )
 
@@ -116,7 +117,7 @@ func (w *fakeWorker) expect(typ clwire.Type) record {
 		}
 		return r
 	case <-time.After(5 * time.Minute):
-		w.t.Fatalf("no %v within 20 s", typ)
+		w.t.Fatalf("no %v comes", typ)
 	}
 	panic("unreachable")
 }
@@ -340,7 +341,7 @@ func (r *rig) lost() {
 	select {
 	case <-r.sink.lost:
 	case <-time.After(5 * time.Minute):
-		r.t.Fatal("no word of the end within 20 s")
+		r.t.Fatal("no word of the end comes")
 	}
 }
 
@@ -523,7 +524,7 @@ func (f *fakeFar) came(op, size uint64) (data []byte, got, skipped uint64) {
 // lane returns a lane's far end, once it is up.
 func (f *fakeFar) lane(number int) (l *link.Lane) {
 	f.t.Helper()
-	eventually(f.t, fmt.Sprintf("lane %d", number), func() bool {
+	await.Until(f.t, fmt.Sprintf("lane %d", number), func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		l = f.lanes[number]

@@ -2,8 +2,6 @@ package conn
 
 import (
 	"sync"
-	"testing"
-	"time"
 
 	"tendril/forwarding/clwire"
 )
@@ -48,14 +46,4 @@ func pattern(n int, seed byte) []byte {
 		b[i] = byte(i) ^ byte(i>>8)*3 ^ byte(i>>16)*5 ^ seed
 	}
 	return b
-}
-
-// eventually waits for something that another goroutine does.
-func eventually(t testing.TB, what string, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(5 * time.Minute); !done(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within 20 s", what)
-		}
-	}
 }

@@ -12,6 +12,7 @@ import (
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/link"
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 // A lane that loses its connection before the resumer knows of it is looked for all the same.
@@ -55,14 +56,14 @@ func TestConnectionsComeBack(t *testing.T) {
 					t.Errorf("answer %+v", call)
 				}
 				r.w().send(&clwire.HostReady{Op: o.ID})
-				eventually(t, "the bytes", func() bool {
+				await.Until(t, "the bytes", func() bool {
 					r.c.Poll()
 					data, got, _ := f.came(o.ID, o.Size)
 					return got >= o.Size && bytes.Equal(data, m.bytes)
 				})
 				r.w().send(&clwire.BulkDone{Op: o.ID})
 				r.is(o, m, success)
-				eventually(t, "all lanes", func() bool { return len(r.c.resumer.missing()) == 0 })
+				await.Until(t, "all lanes", func() bool { return len(r.c.resumer.missing()) == 0 })
 			}
 			heard := func(text string) func() bool {
 				return func() bool {
@@ -70,9 +71,9 @@ func TestConnectionsComeBack(t *testing.T) {
 						func(line string) bool { return strings.Contains(line, text) })
 				}
 			}
-			eventually(t, "word of the loss",
+			await.Until(t, "word of the loss",
 				heard("notice tendril: the connection to the worker of the fake was lost: waiting for it"))
-			eventually(t, "word of the return",
+			await.Until(t, "word of the return",
 				heard("notice tendril: the connection to the worker of the fake is back after"))
 		})
 	}
@@ -132,7 +133,7 @@ func TestLanesAreCutInTurn(t *testing.T) {
 	}
 	f.mu.Unlock()
 	f.cut(0)
-	eventually(t, "connections of all lanes", func() bool {
+	await.Until(t, "connections of all lanes", func() bool {
 		return cuts.Load() > 15 && len(r.c.resumer.missing()) == 0 || r.c.Dead()
 	})
 	if r.c.Dead() {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"tendril/forwarding/clwire"
+	"tendril/tools/e2e/await"
 )
 
 // A sender that waits for a connection holds the program's memory. If the write fails meanwhile, who takes that
@@ -30,7 +31,7 @@ func TestSendingAgainWhileTheWriteFails(t *testing.T) {
 		o.giveUp()
 		close(given)
 	}()
-	eventually(t, "somebody who takes the memory away", func() bool {
+	await.Until(t, "somebody who takes the memory away", func() bool {
 		if o.memory.TryRLock() {
 			o.memory.RUnlock()
 			return false

@@ -8,6 +8,7 @@ import (
 	"tendril/forwarding/api"
 	"tendril/forwarding/cl"
 	"tendril/forwarding/session/memory"
+	"tendril/tools/e2e/await"
 )
 
 // trips is how many round trips the driver has made.
@@ -124,7 +125,7 @@ func TestReadsThatWaitLeaveRoomForOthers(t *testing.T) {
 		}()
 	}
 	pool := &r.d.contexts.Get(r.ctx).Staging
-	eventually(t, "reads that hold what they may", func() bool { return pool.Held() >= memory.MaxHeld })
+	await.Until(t, "reads that hold what they may", func() bool { return pool.Held() >= memory.MaxHeld })
 	written := make(chan api.Status, 1)
 	go func() {
 		_, status := r.d.EnqueueWrite(q, other, true, 0, size, ptr(in), api.Waits{})

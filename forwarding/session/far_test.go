@@ -411,13 +411,3 @@ func overTCPAndTLS(t *testing.T, f func(t *testing.T, secure bool)) {
 		t.Run(fmt.Sprintf("tls=%v", secure), func(t *testing.T) { f(t, secure) })
 	}
 }
-
-// eventually waits for something that another goroutine does.
-func eventually(t testing.TB, what string, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(5 * time.Minute); !done(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within 20 s", what)
-		}
-	}
-}

@@ -28,7 +28,7 @@ func TestDeviceQuota(t *testing.T) {
 		if !strings.Contains(text, "31457280 bytes") || !strings.Contains(text, "quota") {
 			t.Errorf("the callback heard %q", text)
 		}
-	case <-time.After(time.Minute):
+	case <-time.After(5 * time.Minute):
 		t.Error("the callback heard nothing")
 	}
 	small := r.handle(create(20 << 20)) // exactly the rest

@@ -11,6 +11,7 @@ import (
 	"tendril/forwarding/api"
 	"tendril/forwarding/cl"
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 // hostMemory is memory of a program: the driver keeps its address as a number, which the collector does not see.
@@ -126,7 +127,7 @@ func TestAnObjectInTheMemoryOfAGPU(t *testing.T) {
 	const size, gpu = 1 << 20, "fafafafafafafafafafafafafafafa00"
 	r, host := withObject(t, false, size)
 	r.ok(r.d.ReleaseMemObject(host))
-	eventually(t, "the release", func() bool { r.node.mu.Lock(); defer r.node.mu.Unlock(); return len(r.node.attached) == 0 })
+	await.Until(t, "the release", func() bool { r.node.mu.Lock(); defer r.node.mu.Unlock(); return len(r.node.attached) == 0 })
 	r.node.gpu, r.node.noCopies = gpu, object.ErrUnsupported
 	for _, imports := range []string{"", "fafafafafafafafafafafafafafafa01"} {
 		r.d.devices.Get(r.dev).imports = imports
@@ -181,7 +182,7 @@ func TestALargeObjectInTheMemoryOfAGPU(t *testing.T) {
 		r, host := withObject(t, false, size)
 		r.ok(r.d.ReleaseMemObject(host))
 		none := func() bool { r.node.mu.Lock(); defer r.node.mu.Unlock(); return len(r.node.attached) == 0 }
-		eventually(t, "the release", none)
+		await.Until(t, "the release", none)
 		r.node.gpu = gpu
 		dev := r.d.devices.Get(r.dev)
 		dev.imports, dev.most = gpu, most
@@ -196,12 +197,12 @@ func TestALargeObjectInTheMemoryOfAGPU(t *testing.T) {
 		_, status = r.d.OpenObject(r.ctx, [16]byte{}, "input")
 		r.is(status, cl.OUT_OF_RESOURCES)
 		r.node.noCopies = nil
-		eventually(t, "the release", none)
+		await.Until(t, "the release", none)
 		if n := r.d.contexts.Get(r.ctx).debited.Load() - before; n != 0 {
 			t.Errorf("%d bytes of the device stay debited", n)
 		}
 		in := r.handle(r.d.OpenObject(r.ctx, [16]byte{}, "input"))
-		eventually(t, "the release", none)
+		await.Until(t, "the release", none)
 		r.d.contexts.Get(r.ctx).Remote = false // the rig has no lanes
 		got, q := hostMemory(t, make([]byte, size)), r.queue(0)
 		r.handle(r.d.EnqueueRead(q, in, true, 0, size, ptr(got), api.Waits{}))
@@ -240,7 +241,7 @@ func TestACopyOfAnObjectInTheMemoryOfAGPU(t *testing.T) {
 			t.Errorf("%+v: %d copies, another byte at %d", x, r.node.copies, at)
 		}
 		r.ok(r.d.ReleaseMemObject(in))
-		eventually(t, "the release", func() bool {
+		await.Until(t, "the release", func() bool {
 			r.node.mu.Lock()
 			defer r.node.mu.Unlock()
 			return len(r.node.attached) == 0

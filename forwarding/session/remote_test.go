@@ -58,7 +58,7 @@ func TestManyGatedWrites(t *testing.T) {
 		large, also := r.buffer(6<<20), pattern(6<<20, 9)
 		r.handle(r.d.EnqueueWrite(q, large, false, 0, 6<<20, ptr(also), api.Waits{}))
 		// else the gate gates nothing
-		eventually(t, "what travels ahead", func() bool { return far.most.Load() >= clwire.StagingBytes/2 })
+		await.Until(t, "what travels ahead", func() bool { return far.most.Load() >= clwire.StagingBytes/2 })
 		gates.UserEventMade()
 		r.ok(r.d.SetUserEventStatus(gate, 0))
 		r.handle(r.d.EnqueueRead(q, b, true, 0, n*size, ptr(out), api.Waits{}))
@@ -162,7 +162,7 @@ func TestWorkerDiesInATransfer(t *testing.T) {
 			return false // its last chunks might be on their way
 		})
 		r.is(status, cl.OUT_OF_RESOURCES)
-		eventually(t, "word of the end", func() bool { return r.log.contain("killed by the test") })
+		await.Until(t, "word of the end", func() bool { return r.log.contain("killed by the test") })
 	})
 }
 
@@ -173,7 +173,7 @@ func TestLaneIsCutInATransfer(t *testing.T) {
 			return true
 		})
 		r.is(status, cl.OUT_OF_RESOURCES)
-		eventually(t, "word of the end", func() bool { return r.log.contain("ended") })
+		await.Until(t, "word of the end", func() bool { return r.log.contain("ended") })
 	})
 }
 
@@ -193,7 +193,7 @@ func TestHostileChunksEndTheWorker(t *testing.T) {
 				return true
 			})
 			r.is(status, cl.OUT_OF_RESOURCES)
-			eventually(t, "word of the end", func() bool { return r.log.contain("ended") })
+			await.Until(t, "word of the end", func() bool { return r.log.contain("ended") })
 		})
 	}
 }

@@ -48,7 +48,7 @@ func (k *fakeKubelet) awaitPlugin(t *testing.T) *v1beta1.RegisterRequest {
 	select {
 	case m := <-k.registered:
 		return m
-	case <-time.After(time.Minute):
+	case <-time.After(5 * time.Minute):
 		t.Fatal("nobody has registered")
 		return nil
 	}

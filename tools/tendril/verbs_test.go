@@ -192,7 +192,7 @@ func TestWatch(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	deadline := time.After(time.Minute)
+	deadline := time.After(5 * time.Minute)
 	for i := 0; ; i++ { // until it has seen enough: nothing says when it begins to look
 		n.want(0, nil, "put", "a", "--name", "other")
 		n.want(0, nil, "put", "a", "--name", "w-1")

@@ -67,7 +67,7 @@ func (h *hearer) Chunk(l *link.Lane, c clwire.LaneHeader) error {
 // until waits for something that the worker is told of.
 func (h *hearer) until(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	limit := time.After(20 * time.Second)
+	limit := time.After(5 * time.Minute)
 	for {
 		h.mu.Lock()
 		ok := is()

@@ -23,7 +23,7 @@ func Until(t testing.TB, what string, there func() bool) {
 	t.Helper()
 	for began := time.Now(); !there(); Rest(began) {
 		if time.Since(began) > limit {
-			t.Fatalf("within %v there was no %s", limit, what)
+			t.Fatalf("it did not come within %v: %s", limit, what)
 		}
 	}
 }

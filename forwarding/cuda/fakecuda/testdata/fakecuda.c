@@ -17,7 +17,6 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +25,9 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define TROUBLE "CUDA_FAKE_"
+#include "../../../fakedriver/trouble.h"
 
 enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, INVALID_DEVICE = 101, INVALID_CONTEXT = 201,
 	ILLEGAL_ADDRESS = 700, NOT_PERMITTED = 800 };
@@ -47,12 +49,6 @@ static size_t pinned;
 static struct { int device, n; struct { void *to; const void *from; size_t bytes; } copies[16]; } streams[STREAMS];
 static __thread int current = -1;
 static struct { void *stream; uint64_t at; unsigned char value; } later[64]; /* at 0: none */
-
-static long number(const char *name, long otherwise)
-{
-	const char *text = getenv(name);
-	return text && *text ? atol(text) : otherwise;
-}
 
 static int devices(void)
 {
@@ -87,36 +83,6 @@ static int count(void)
 	return n;
 }
 
-static int troubled(void)
-{
-	const char *once = getenv("CUDA_FAKE_ONCE");
-	static int mine = -1;
-	if (!once)
-		return 1;
-	if (mine < 0) {
-		int fd = open(once, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
-		mine = fd >= 0;
-		if (fd >= 0)
-			close(fd);
-	}
-	return mine;
-}
-
-/* begin counts a call, with the lock held, and gives what it is to answer; 0: what is true. */
-static int begin(void)
-{
-	const char *fail = getenv("CUDA_FAKE_FAIL");
-	calls++;
-	if (number("CUDA_FAKE_DIE", 0) == calls && troubled())
-		kill(getpid(), SIGKILL);
-	if (number("CUDA_FAKE_HANG", 0) == calls && troubled())
-		for (;;)
-			pause();
-	if (fail && atol(fail) == calls && strchr(fail, ':') && troubled())
-		return atoi(strchr(fail, ':') + 1);
-	return SUCCESS;
-}
-
 /* end counts for the log and lets others call. */
 static int end(int answer)
 {
@@ -138,7 +104,7 @@ static int end(int answer)
 #define CALL \
 	int answer; \
 	pthread_mutex_lock(&lock); \
-	answer = begin(); \
+	answer = trouble(++calls); \
 	if (answer) \
 		return end(answer)
 #define END(code) return end(code)

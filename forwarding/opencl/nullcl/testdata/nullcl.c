@@ -24,12 +24,14 @@
 #include <CL/cl_icd.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#define TROUBLE "NULLCL_"
+#include "../../../fakedriver/trouble.h"
 
 static cl_icd_dispatch table;
 
@@ -50,27 +52,6 @@ static long calls;
 static atomic_long left;
 static size_t used[DEVICES];
 
-static long number(const char *name, long otherwise)
-{
-	const char *text = getenv(name);
-	return text && *text ? atol(text) : otherwise;
-}
-
-static int troubled(void)
-{
-	const char *once = getenv("NULLCL_ONCE");
-	static int mine = -1;
-	if (!once)
-		return 1;
-	if (mine < 0) {
-		int fd = open(once, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
-		mine = fd >= 0;
-		if (fd >= 0)
-			close(fd);
-	}
-	return mine;
-}
-
 /* note writes the log. The lock is held. */
 static void note(void)
 {
@@ -90,21 +71,12 @@ static int counts; /* the driver was asked to, when it was loaded */
 /* begin counts a call, and gives what it is to answer; 0: what is true. */
 static cl_int begin(void)
 {
-	const char *fail;
-	cl_int answer = CL_SUCCESS;
+	cl_int answer;
 
 	if (!counts)
 		return CL_SUCCESS;
 	pthread_mutex_lock(&lock);
-	calls++;
-	if (number("NULLCL_DIE", 0) == calls && troubled())
-		kill(getpid(), SIGKILL);
-	if (number("NULLCL_HANG", 0) == calls && troubled())
-		for (;;)
-			pause();
-	fail = getenv("NULLCL_FAIL");
-	if (fail && atol(fail) == calls && strchr(fail, ':') && troubled())
-		answer = atoi(strchr(fail, ':') + 1);
+	answer = trouble(++calls);
 	if (getenv("NULLCL_LOG"))
 		note();
 	pthread_mutex_unlock(&lock);
