@@ -105,11 +105,14 @@ class Interrupts(unittest.TestCase):
         self.fake = FakeDaemon()
         self.addCleanup(self.fake.close)
 
-    def storm(self, call, apart, rests=lambda: not mappings(), twice=False):
+    def storm(self, call, apart, rests=None, twice=False):
         """Calls again and again, and interrupts each at another step; the steps are so far apart. rests: whether a call
-        has left nothing behind.
+        has left nothing behind; None: no mapping is left, but for those of tests before.
         """
         lost, stuck, interrupts = [], [], 0
+        gc.collect()
+        before = mappings()
+        rests = rests or (lambda: mappings() <= before)
         call()
         gc.collect()
         while True:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import unittest
 
 import tendril
@@ -248,6 +249,9 @@ class Restarts(WithReader):
         self.daemon.process.kill()
         self.daemon.process.wait(30)
         self.daemon.start()
+        deadline = time.monotonic() + 300
+        while self.store.stat("kept").refs != 1 and time.monotonic() < deadline:
+            time.sleep(0.01)  # the reader's release may wait for its background thread
         self.assertEqual(self.store.stat("kept").refs, 1)
         self.cannot_alter("the array", array.ctypes.data, 100001, "kept", want)
         self.cannot_alter("the object", o.numpy().ctypes.data, 100001, "kept", want)
