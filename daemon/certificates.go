@@ -420,7 +420,7 @@ func (m *membership) believe(d *Daemon, a *pki.Authority) error {
 }
 
 // errRotated is why the sessions of certificates end that an authority of before has signed.
-var errRotated = errors.New("the authority that signed its certificate is believed no more")
+var errRotated = errors.New("the authority that signed its certificate is no longer accepted")
 
 // endBefore has the node believe nobody but its authority, and ends the connections of the predecessor.
 func (d *Daemon) endBefore(m *membership) error {
@@ -438,6 +438,6 @@ func (d *Daemon) endBefore(m *membership) error {
 	}
 	d.endIf(m, errRotated, m.void)
 	d.log.WithField("authority", pki.FingerprintOf(a.Certificate())).Info(
-		"the rotation of the cluster's authority is finished: what the old one has signed is believed no more")
+		"the rotation of the cluster's authority is finished: what the old one has signed is no longer accepted")
 	return nil
 }

@@ -147,9 +147,10 @@ func (d *Daemon) drainStep(m *membership, anyway bool) (s LeaveStatus, err error
 	if err != nil {
 		return s, fmt.Errorf("%w; to leave without the cluster's knowledge: tendril cluster leave --anyway", err)
 	}
-	_, nodes := d.onlyHere(m)
-	m.live.settle(ctx, nodes)
-	list, nodes := d.onlyHere(m) // who answers, as is known now
+	var nodes []fsm.Node
+	m.raft.View(func(s *fsm.State) { nodes = s.Nodes() })
+	m.live.settle(ctx, nodes) // before it is asked which objects no other node that answers has
+	list, nodes := d.onlyHere(m)
 	known := slices.DeleteFunc(d.placeable(nodes), func(n placement.Node) bool { return n.ID == m.node })
 	for i, o := range list {
 		s.LeftObjects++

@@ -682,7 +682,7 @@ func (s *Store) dropEndedIPC() (any bool) {
 		delete(s.ipc, number)
 		c.ipc[number] = ipcMemory{device: m.device}
 		s.unchargeDevice(c.tenant, m.device, m.bytes, 0)
-		any = true
+		s.deviceRoom, any = true, true
 	}
 	return any
 }

@@ -571,6 +571,30 @@ func (k *Keeper) faultOf(r *clwire.KeeperReply) error {
 
 // running gives the process, which it starts where there is none. The turn is held.
 func (k *Keeper) running() (*process, error) {
+	p, err := k.present()
+	if p != nil || err != nil {
+		return p, err
+	}
+	if p, err = k.start(); err != nil { // without mu, which the store waits for under its own lock
+		return nil, fmt.Errorf("%w: start the keeper: %w", object.ErrNoDevice, err)
+	}
+	k.mu.Lock()
+	closed := k.closed
+	if !closed {
+		k.process = p
+		k.starts++
+	}
+	k.mu.Unlock()
+	if closed {
+		k.end(p)
+		return nil, store.ErrDevicesEnded
+	}
+	k.opts.Log.WithField("pid", p.pid).Info("the keeper of device memory has started")
+	return p, nil
+}
+
+// present is running, but nil where one is to be started.
+func (k *Keeper) present() (*process, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
@@ -592,17 +616,10 @@ func (k *Keeper) running() (*process, error) {
 		k.forgotten()
 	}
 	k.stuck = nil
-	p, err := k.start()
-	if err != nil {
-		return nil, fmt.Errorf("%w: start the keeper: %w", object.ErrNoDevice, err)
-	}
-	k.process = p
-	k.starts++
-	k.opts.Log.WithField("pid", p.pid).Info("the keeper of device memory has started")
-	return p, nil
+	return nil, nil
 }
 
-// start starts the process. mu is held.
+// start starts the process. The turn is held.
 func (k *Keeper) start() (*process, error) {
 	argv := append(slices.Clone(k.opts.Args), "keeper")
 	if k.opts.OpenCL != nil {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -181,4 +182,32 @@ func TestCallsOfALoanThatFail(t *testing.T) {
 	if failed < (last-first)/2 {
 		t.Errorf("%d of %d calls fail a loan", failed, last-first)
 	}
+}
+
+// What the store asks under its lock is answered while a keeper starts.
+func TestAStartHoldsUpNobody(t *testing.T) {
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	k := newKeeper(t, Options{Driver: fakecuda.Build(t), Env: func() []string {
+		close(begun)
+		<-goOn
+		return os.Environ()
+	}})
+	started := make(chan error, 1)
+	go func() {
+		_, err := k.All()
+		started <- err
+	}()
+	<-begun
+	var answered atomic.Bool
+	go func() {
+		k.FreeIPC(1)
+		answered.Store(!k.HasIPC(1) && k.EndedIPC() == nil)
+	}()
+	defer func() {
+		close(goOn)
+		if err := <-started; err != nil {
+			t.Error(err)
+		}
+	}()
+	await.Until(t, "an answer", answered.Load)
 }

@@ -78,7 +78,10 @@ func (c *cli) root(args []string) *cobra.Command {
 	root.SetFlagErrorFunc(flagError)
 	root.AddGroup(&cobra.Group{ID: "node", Title: "The node:"}, &cobra.Group{ID: "store", Title: "Objects:"},
 		&cobra.Group{ID: "opencl", Title: "OpenCL programs:"})
-	first := strings.Join(args[:min(1, len(args))], "")
+	first := ""
+	if len(args) > 0 {
+		first = args[0]
+	}
 	own := []*cobra.Command{workerVerb(), probeVerb(), keeperVerb(), importGPUVerb(), guardVerb()}
 	root.AddCommand(own...)
 	if slices.ContainsFunc(own, func(v *cobra.Command) bool { return v.Name() == first }) {
