@@ -216,6 +216,8 @@ class Connection:
         """
         self.pid = process
         self._tidier = tidy.Tidier(self) if background else None
+        self._arrived: Deque[Any] = collections.deque()  # what recvmsg returned; the reader's
+        memory.when_gone(self, partial(_dropped, self._tidier, self._arrived))
         self._sending = threading.Lock()
         self._turn_lock = threading.Lock()  # of _turn; to take it directly is faster
         self._turn = threading.Condition(self._turn_lock)
@@ -227,7 +229,6 @@ class Connection:
         self._next = 1
         self._out = bytearray()  # guarded by _sending
         self._in: Any = b""  # bytes or a bytearray; the reader's, as what follows
-        self._arrived: Deque[Any] = collections.deque()  # what recvmsg returned
         self._halfway = False  # a message that arrived is being delivered
         self._fds: Deque[memory.Descriptor] = collections.deque()
         self._segments: Dict[int, _Segment] = {}
@@ -316,7 +317,7 @@ class Connection:
         """Called under _turn, on a broken connection that nobody reads: closes it, and what no frame took."""
         self._sock.close()
         while self._arrived:
-            self._own(self._arrived[0][1])
+            _own(self._arrived, self._fds)
         while self._fds:
             self._fds.popleft().close()
 
@@ -579,7 +580,7 @@ class Connection:
                 self._halfway = True
                 raw, anc, flags, _ = self._arrived[0]
                 if anc:
-                    self._own(anc)
+                    _own(self._arrived, self._fds)
                 else:
                     self._arrived.popleft()
                 delivered = False
@@ -638,16 +639,10 @@ class Connection:
         if not self._arrived:
             self._arrived.extend(map(self._sock.recvmsg, *_RECEIVE))
         self._halfway = True
-        raw, anc, flags, _ = self._arrived[0]
-        self._own(anc)
+        raw, _, flags, _ = self._arrived[0]
+        _own(self._arrived, self._fds)
         self._received(raw, flags)
         self._halfway = False
-
-    def _own(self, anc: "List[tuple[int, int, bytes]]") -> None:
-        """Takes the first of _arrived, whose descriptors get their owners with the same step."""
-        steps = [partial(self._fds.extend, map(memory.Descriptor, _descriptors(data)))
-                 for level, kind, data in anc if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS]
-        _run(map(_step, steps + [partial(self._arrived.popleft)]))
 
     def _received(self, raw: bytes, flags: int) -> None:
         """Takes the bytes of what recvmsg returned."""
@@ -1157,6 +1152,21 @@ class Connection:
                         self._forget(segment)
             self._push(_SEND)
         self._flush_ended()
+
+
+def _own(arrived: Deque[Any], fds: "Deque[memory.Descriptor]") -> None:
+    """Takes the first of what arrived, whose descriptors get their owners with the same step."""
+    steps = [partial(fds.extend, map(memory.Descriptor, _descriptors(data)))
+             for level, kind, data in arrived[0][1] if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS]
+    _run(map(_step, steps + [partial(arrived.popleft)]))
+
+
+def _dropped(tidier: Optional[tidy.Tidier], arrived: Deque[Any]) -> None:
+    """The end of a connection, perhaps of one that nobody closed. What else it has goes with its owners."""
+    if tidier is not None:
+        tidier.end()
+    while arrived:
+        _own(arrived, collections.deque())
 
 
 def opened(path: Optional[str], background: bool = True, lost: "Optional[Callable[[], None]]" = None) -> Connection:

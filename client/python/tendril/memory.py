@@ -69,6 +69,7 @@ def _ending(key: int, work: Callable[[], None], keeps: Any = None) -> "Generator
     The interpreter looks for signals where a function of Python begins. In a callback of a weak reference, or in
     __del__, an interrupt is printed there and lost. A generator goes on within its try.
     """
+    kind: Any = None
     try:
         yield
         _ends.pop(key, None)
@@ -77,17 +78,16 @@ def _ending(key: int, work: Callable[[], None], keeps: Any = None) -> "Generator
         return  # the interpreter ends
     except BaseException as e:
         kind = e.__class__
+    if kind is not None:
         try:
             _surely(key, work)
+            again = map(_raise_later, (_thread.get_ident(),), (kind,))
         except BaseException:
             _surely(key, work)
-        # One step calls this and goes back to what was interrupted, without a look for signals.
-        try:
-            yield from map(_raise_later, (_thread.get_ident(),), (kind,))
-        except GeneratorExit:
-            return
-        except BaseException:
-            yield from map(_raise_later, (_thread.get_ident(),), (kind,))
+            again = map(_raise_later, (_thread.get_ident(),), (kind,))
+        # One step calls this and goes back to what was interrupted, without a look for signals. It stands in no try:
+        # what is left of this is closed without a step then, behind which Python before 3.11 would look for them.
+        yield from again
     yield
 
 

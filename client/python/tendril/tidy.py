@@ -1,8 +1,9 @@
 """A connection's background thread. It unmaps idle segments while the program asks for nothing, so that the daemon can
 free their memory.
 
-It sleeps until a segment is idle. It ends with its connection, which it does not keep alive. It ends before a fork, so
-that no lock in the child is held by a thread that does not exist there. The parent starts it again.
+It sleeps until a segment is idle. It ends with its connection, which tells it to and which it does not keep alive. It
+ends before a fork, so that no lock in the child is held by a thread that does not exist there. The parent starts it
+again.
 """
 
 from __future__ import annotations
@@ -12,8 +13,6 @@ import threading
 import time
 import weakref
 from typing import TYPE_CHECKING, Optional
-
-from .memory import when_gone
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -30,7 +29,6 @@ class Tidier:
         self._wakes = _thread.allocate_lock()  # releasing it wakes the thread
         self._wakes.acquire()
         self._owner: "weakref.ref[Connection]" = weakref.ref(owner)
-        when_gone(owner, self.end)
         self._thread: Optional[threading.Thread] = None
         self.started = False  # there is a thread
         self._starting = _thread.allocate_lock()
