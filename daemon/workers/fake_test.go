@@ -27,6 +27,13 @@ func TestMain(m *testing.M) {
 		fake(os.Args[2], os.Args[3:])
 		os.Exit(0)
 	}
+	if len(os.Args) > 1 && os.Args[1] == "-numbers" {
+		if err := numbers(); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		return
+	}
 	if len(os.Args) > 2 && os.Args[1] == "-daemon" {
 		fakeDaemon(os.Args[2])
 		os.Exit(0)

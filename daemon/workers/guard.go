@@ -2,6 +2,7 @@ package workers
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -51,7 +52,7 @@ func Guard(in io.Reader) error {
 
 // killWhatIsLeft kills the groups that it was told of and not told to forget, where nobody says goodbye.
 func killWhatIsLeft(in io.Reader) error {
-	groups := make(map[int]struct{})
+	groups := make(map[int]leader)
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
 		line := lines.Text()
@@ -60,18 +61,63 @@ func killWhatIsLeft(in io.Reader) error {
 		}
 		if number, ok := strings.CutPrefix(line, guardAdd); ok {
 			if pid, err := strconv.Atoi(number); err == nil && pid > 1 {
-				groups[pid] = struct{}{}
+				groups[pid].letGo()
+				groups[pid] = leaderOf(pid)
 			}
 		} else if number, ok := strings.CutPrefix(line, guardRemove); ok {
 			if pid, err := strconv.Atoi(number); err == nil {
+				groups[pid].letGo()
 				delete(groups, pid)
 			}
 		}
 	}
-	for pid := range groups {
-		_ = unix.Kill(-pid, unix.SIGKILL) // nothing left is as good
+	for pid, l := range groups {
+		l.killGroup(pid)
+		l.letGo()
 	}
 	return lines.Err()
+}
+
+// leader is a pidfd of a group's first process (pidfd_open(2)). It means the group whatever its number means by now:
+// when the daemon has been killed somebody else reaps the leader, and where nothing is left of the group its number
+// can be a stranger's before the guard runs. nil: there is none; the number has to do.
+type leader struct{ *os.File }
+
+func leaderOf(pid int) leader {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil { // it has been reaped, or the guard has no descriptor left
+		return leader{}
+	}
+	return leader{os.NewFile(uintptr(fd), "pidfd")}
+}
+
+func (l leader) letGo() {
+	if l.File != nil {
+		l.Close()
+	}
+}
+
+// pidfdSignalProcessGroup has pidfd_send_signal(2) mean the group of which the process was the first, also where that
+// has been reaped: Linux 6.9 and later.
+const pidfdSignalProcessGroup = 1 << 2
+
+// killGroup kills what is left of the group with this number.
+func (l leader) killGroup(pid int) {
+	if l.File != nil {
+		switch err := unix.PidfdSendSignal(int(l.Fd()), unix.SIGKILL, nil, pidfdSignalProcessGroup); {
+		case err == nil, errors.Is(err, unix.ESRCH):
+			return
+		case l.replaced(pid):
+			return
+		}
+	}
+	_ = unix.Kill(-pid, unix.SIGKILL) // nothing left is as good
+}
+
+// replaced reports whether the leader's number is another process's: nothing was left of its group then.
+func (l leader) replaced(pid int) bool {
+	reaped := errors.Is(unix.PidfdSendSignal(int(l.Fd()), 0, nil, 0), unix.ESRCH)
+	return reaped && !errors.Is(unix.Kill(pid, 0), unix.ESRCH)
 }
 
 // guard is the daemon's end of it.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -259,6 +260,97 @@ func TestGuardKillsWhatIsLeft(t *testing.T) {
 	if gone(pid(removed)) || gone(pid(spared)) {
 		t.Error("the guard killed a group that it was not to kill")
 	}
+}
+
+// What is left of a group is killed though its first process has been reaped. A stranger who has that one's number by
+// now is not, on a kernel of before Linux 6.9 either.
+func TestGuardMeansTheGroupThatItWasToldOf(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-numbers")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID} // where nobody else takes numbers
+	if os.Geteuid() != 0 {
+		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}}
+	}
+	out, err := cmd.CombinedOutput()
+	if errors.Is(err, unix.EPERM) {
+		t.Skip("no PID namespace is granted here: ", err)
+	}
+	if err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// numbers is what TestGuardMeansTheGroupThatItWasToldOf runs as the first process of a PID namespace.
+func numbers() error {
+	begin := func(out io.Writer, name string, arg ...string) (*exec.Cmd, error) {
+		c := exec.Command(name, arg...)
+		c.Stdout = out
+		c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		return c, c.Start()
+	}
+	said, say, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	left, err := begin(say, "sh", "-c", "sleep 600 & echo; exec sleep 600")
+	if err == nil {
+		_, err = said.Read(make([]byte, 1)) // now there is somebody to be left behind
+	}
+	if err != nil {
+		return err
+	}
+	empty, err := begin(nil, "sleep", "600")
+	if err != nil {
+		return err
+	}
+	older, number := leaderOf(empty.Process.Pid), empty.Process.Pid
+	in, pipe := io.Pipe()
+	ended := make(chan error, 1)
+	go func() { ended <- killWhatIsLeft(in) }()
+	for _, pid := range []int{left.Process.Pid, number, 0} { // who writes the third has had the second read, and done
+		if _, err := fmt.Fprintf(pipe, "%s%d\n", guardAdd, pid); err != nil {
+			return err
+		}
+	}
+	for _, c := range []*exec.Cmd{left, empty} {
+		if err := c.Process.Kill(); err != nil {
+			return err
+		}
+		_ = c.Wait() // killed
+	}
+	var stranger *exec.Cmd
+	for stranger == nil { // the threads of this program take numbers too
+		if err := os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(number-1)), 0); err != nil {
+			return err
+		}
+		if stranger, err = begin(nil, "sleep", "600"); err != nil {
+			return err
+		}
+		if stranger.Process.Pid != number {
+			_ = stranger.Process.Kill() // it runs
+			_ = stranger.Wait()
+			stranger = nil
+		}
+	}
+	if !older.replaced(number) {
+		return errors.New("an older kernel's guard would kill the stranger")
+	}
+	pipe.Close()
+	if err := <-ended; err != nil {
+		return err
+	}
+	var child unix.WaitStatus // what the group's first process left behind has become ours
+	if pid, err := unix.Wait4(-left.Process.Pid, &child, 0, nil); err != nil || child.Signal() != unix.SIGKILL {
+		return fmt.Errorf("the rest of the group: process %d: %v, %v", pid, child, err)
+	}
+	if err := unix.Kill(number, unix.SIGTERM); err != nil {
+		return err
+	}
+	_ = stranger.Wait()
+	if status := stranger.ProcessState.Sys().(syscall.WaitStatus); status.Signal() != unix.SIGTERM {
+		return fmt.Errorf("the stranger: %v", stranger.ProcessState)
+	}
+	return nil
 }
 
 // A guard that cannot be started is started as soon as it can, though no worker comes or goes meanwhile.
