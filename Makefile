@@ -25,7 +25,8 @@ RACE := ./store/... ./ipc/... ./client/... ./cluster/... ./daemon/... ./forwardi
   ./forwarding/worker/peer/...
 # Their tests that run without it too, and where these are: those that -short makes shorter, and those that measure what
 # the detector changes. A test of tools/archtest compares both lists with the tests.
-UNRACED := TestACommandIsOneAllocation|TestAcknowledgingAllocatesNothing|TestBothSidesAtOnce|\
+UNRACED := TestACommandIsOneAllocation|TestALookTakesLittle|TestAPacketTakesLittle|TestAStatusTakesLittle|\
+  TestAcknowledgingAllocatesNothing|TestBothSidesAtOnce|\
   TestCopyNowAllocatesNothing|TestDaemonKilledAtRandom|\
   TestDamage|TestDroppedOfWhatIsNotPublished|\
   TestEachCallOfAStoresLifeFails|TestFullDiskStopsChangesAlone|TestGoPage|TestHotPathDoesNotAllocate|\
@@ -33,7 +34,7 @@ UNRACED := TestACommandIsOneAllocation|TestAcknowledgingAllocatesNothing|TestBot
   TestManyConnectionsCostLittle|TestNoSystemCall|TestNothingIsAllocatedAFrame|TestRandomProgramsSeeOneMemory|\
   TestRiot|TestScale|TestSettingAllocatesNothing|TestSteadyGetAllocatesNothing|TestUnreadListsCostLittle|\
   TestWhoMayChangeTheMetadata|TestWorld
-UNRACED_IN := ./store ./store/index ./ipc ./client ./cluster/raftnode ./daemon ./daemon/frontdoor \
+UNRACED_IN := ./store ./store/index ./ipc ./client ./cluster/raftnode ./daemon ./daemon/frontdoor ./daemon/workers \
   ./forwarding/session ./forwarding/session/kernelargs ./forwarding/session/ways ./forwarding/span \
   ./forwarding/worker/engine
 empty :=

@@ -7,6 +7,7 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -114,6 +115,10 @@ func (e *engine) start(opts Options, logger hclog.Logger, disk *disk, trans raft
 	if e.raft, err = raft.NewRaft(conf, e.machine, cache, e.vote, disk.snapshots, trans); err != nil {
 		return e.explain(err)
 	}
+	// The library says it among twenty texts that it makes for that (Stats): too much for a status, which the leader
+	// looks at four times a second.
+	restored, _ := strconv.ParseUint(e.raft.Stats()["last_snapshot_index"], 10, 64)
+	disk.snapshots.reached(restored)
 	e.started.Store(e.raft)
 	e.log.armed.Store(true)
 	e.vote.armed.Store(true)
@@ -375,8 +380,7 @@ func (e *engine) status() Status {
 	s := Status{ID: e.id, State: e.raft.State().String(), Leader: string(id), LeaderAddress: string(address),
 		Term:      e.raft.CurrentTerm(),
 		LastIndex: e.raft.LastIndex(), CommitIndex: e.raft.CommitIndex(), AppliedIndex: e.machine.index(),
-		LogStore: "raft-wal", Members: []Member{}}
-	fmt.Sscan(e.raft.Stats()["last_snapshot_index"], &s.SnapshotIndex)
+		SnapshotIndex: e.snapshots.last(), LogStore: "raft-wal", Members: []Member{}}
 	if err := e.snapshots.failed(); err != nil {
 		s.SnapshotFault = explainSnapshot(err)
 	}

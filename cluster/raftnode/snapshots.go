@@ -23,8 +23,9 @@ type snapshotStore struct {
 	*raft.FileSnapshotStore
 	dir string // of the snapshots
 
-	mu    sync.Mutex // a leaf
-	fault error      // of the last one that was written; nil: it is whole
+	mu     sync.Mutex // a leaf
+	fault  error      // of the last one that was written; nil: it is whole
+	newest uint64     // the last entry in the newest; 0: there is none
 }
 
 // openSnapshots opens the store of a node's directory, and removes what a node that was killed had begun to write.
@@ -57,7 +58,7 @@ func (s *snapshotStore) Create(version raft.SnapshotVersion, index, term uint64,
 	configurationIndex uint64, trans raft.Transport) (raft.SnapshotSink, error) {
 	sink, err := s.FileSnapshotStore.Create(version, index, term, configuration, configurationIndex, trans)
 	if err == nil {
-		return &snapshotSink{SnapshotSink: sink, store: s}, nil
+		return &snapshotSink{SnapshotSink: sink, store: s, index: index}, nil
 	}
 	s.note(err)
 	begun, _ := filepath.Glob(filepath.Join(s.dir, fmt.Sprintf("%d-%d-*%s", term, index, tmpSuffix)))
@@ -81,10 +82,25 @@ func (s *snapshotStore) failed() error {
 	return s.fault
 }
 
+// reached notes that there is a snapshot up to an entry.
+func (s *snapshotStore) reached(index uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.newest = max(s.newest, index)
+}
+
+// last gives the last entry in the newest snapshot; 0: there is none.
+func (s *snapshotStore) last() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.newest
+}
+
 // snapshotSink is a snapshot that is being written, by one goroutine.
 type snapshotSink struct {
 	raft.SnapshotSink
 	store *snapshotStore
+	index uint64 // the last entry in it
 	fault error
 	over  bool
 }
@@ -107,9 +123,10 @@ func (k *snapshotSink) Close() error {
 	err := k.SnapshotSink.Close()
 	k.store.note(err)
 	if err != nil {
-		err = errors.Join(err, k.remove())
+		return errors.Join(err, k.remove())
 	}
-	return err
+	k.store.reached(k.index)
+	return nil
 }
 
 // Cancel implements raft.SnapshotSink. A connection that ended while a snapshot came over it is no fault of the disk.

@@ -399,9 +399,8 @@ func (w *worker) awaitReady(limit time.Duration) {
 
 func (w *worker) hear(limit time.Duration) ([]clwire.Fallback, error) {
 	_ = w.control.SetReadDeadline(time.Now().Add(limit))
-	buf := make([]byte, clwire.MaxControlBytes)
-	n, err := w.control.Read(buf)
-	if err != nil || n == 0 {
+	raw, err := readPacket(w.control)
+	if err != nil {
 		var slow net.Error
 		if errors.As(err, &slow) && slow.Timeout() {
 			return nil, fmt.Errorf("the worker did not load %s within %v", w.platform.Driver.Library, limit)
@@ -410,8 +409,8 @@ func (w *worker) hear(limit time.Duration) ([]clwire.Fallback, error) {
 		return nil, fmt.Errorf("the worker ended while it loaded %s: %s", w.platform.Driver.Library, w.why())
 	}
 	var m clwire.WorkerMessage
-	if err := json.Unmarshal(buf[:n], &m); err != nil {
-		return nil, fmt.Errorf("the worker's first packet (%d bytes) is not one of the protocol: %w", n, err)
+	if err := json.Unmarshal(raw, &m); err != nil {
+		return nil, fmt.Errorf("the worker's first packet (%d bytes) is not one of the protocol: %w", len(raw), err)
 	}
 	switch {
 	case m.Failed != nil:

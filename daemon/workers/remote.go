@@ -172,16 +172,12 @@ func (w *worker) hearRemoteReady(plaintext bool) (sum [sha256.Size]byte, err err
 
 // hearPacket reads one packet. io.EOF: the worker has closed its end.
 func (w *worker) hearPacket() (m clwire.WorkerMessage, err error) {
-	buf := make([]byte, clwire.MaxControlBytes)
-	n, err := w.control.Read(buf)
-	if err == nil && n == 0 {
-		err = io.EOF
-	}
+	raw, err := readPacket(w.control)
 	if err != nil {
 		return m, err
 	}
-	if err := json.Unmarshal(buf[:n], &m); err != nil {
-		return m, fmt.Errorf("a packet of %d bytes is not one of the protocol: %w", n, err)
+	if err := json.Unmarshal(raw, &m); err != nil {
+		return m, fmt.Errorf("a packet of %d bytes is not one of the protocol: %w", len(raw), err)
 	}
 	return m, nil
 }

@@ -3,7 +3,6 @@ package workers
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -57,10 +56,7 @@ func lookAt(pid, most int, exact bool) use {
 // ownUse reads one process's threads and memory (proc(5), status). Memory that it shares with others is not its own:
 // that of the store is charged there.
 func ownUse(pid int) (threads int, bytes int64) {
-	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
-	if err != nil {
-		return 0, 0
-	}
+	raw := appendFile(make([]byte, 0, statusBytes), "/proc/"+strconv.Itoa(pid)+"/status")
 	for line := range strings.Lines(string(raw)) {
 		name, rest, _ := strings.Cut(line, ":")
 		n, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 53)
@@ -73,6 +69,9 @@ func ownUse(pid int) (threads int, bytes int64) {
 	}
 	return threads, bytes
 }
+
+// statusBytes is more than a status has (proc(5), status).
+const statusBytes = 4 << 10
 
 // ownShare reads a process's memory, of pages that others have as well, such as after a fork, its part (proc(5),
 // smaps_rollup). The kernel walks through all of its memory for that.
@@ -93,10 +92,10 @@ func ownShare(pid int) (bytes int64, ok bool) {
 
 // childrenOf lists what a process's threads have started (proc(5), task/TID/children).
 func childrenOf(pid int) (list []int) {
-	// the pattern is right, and nothing else fails
-	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	for _, l := range lists {
-		raw, _ := os.ReadFile(l) // a thread that ended in the meantime has none
+	task := "/proc/" + strconv.Itoa(pid) + "/task/"
+	raw := make([]byte, 0, 1<<10)
+	for _, thread := range threadsOf(pid) {
+		raw = appendFile(raw[:0], task+thread+"/children") // a thread that ended in the meantime has none
 		for f := range strings.FieldsSeq(string(raw)) {
 			if child, err := strconv.Atoi(f); err == nil {
 				list = append(list, child)
