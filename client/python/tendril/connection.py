@@ -217,7 +217,8 @@ class Connection:
         self.pid = process
         self._tidier = tidy.Tidier(self) if background else None
         self._arrived: Deque[Any] = collections.deque()  # what recvmsg returned; the reader's
-        memory.when_gone(self, partial(_dropped, self._tidier, self._arrived))
+        self._mark = memory.Mark()
+        memory.when_gone(self._mark, partial(_dropped, self._tidier, self._arrived))
         self._sending = threading.Lock()
         self._turn_lock = threading.Lock()  # of _turn; to take it directly is faster
         self._turn = threading.Condition(self._turn_lock)
@@ -690,6 +691,7 @@ class Connection:
     def _take_fd(self) -> memory.Descriptor:
         if not self._fds:
             raise Protocol("a frame announced a descriptor but carried none")
+        memory.untrack(self._fds[0])
         return self._fds.popleft()
 
     def _dispatch(self, kind: int, number: int, payload: bytes, flags: int,
@@ -1224,6 +1226,7 @@ class _Socket(socket.socket):
 
 def _dial(path: str) -> socket.socket:
     sock = _Socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    memory.untrack(sock)
     try:
         sock.connect(path)
         _check_owner(sock, path)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Tuple
 from . import dlpack, wire
 from .errors import Full, Invalid, NoDevice, Protocol, TendrilError, Unsupported
 from .layouts import Layout, c_strides, item_size
-from .memory import Descriptor, when_gone
+from .memory import Descriptor, Mark, when_gone
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -213,7 +213,7 @@ class Memory:
         """size: the object's bytes. whole: those of the allocation, which are mapped."""
         self.uuid, self.size = uuid, size
         self._whole, self._lease, self._file = whole, lease, file
-        self._lock = threading.Lock()
+        self._lock, self._mark = threading.Lock(), Mark()
         self._address, self._ordinal = 0, -1
         self._driver: Optional[Driver] = None
 
@@ -229,7 +229,7 @@ class Memory:
                 with use.context(self._ordinal):
                     self._address = _map(use, self._ordinal, self._file.fileno(), self._whole)
                     self._driver = use
-                    when_gone(self, partial(_unmap, use, self._ordinal, [
+                    when_gone(self._mark, partial(_unmap, use, self._ordinal, [
                         ("cuCtxSynchronize",),  # cuMemUnmap does not wait for kernels
                         ("cuMemUnmap", self._address, self._whole), ("cuMemAddressFree", self._address, self._whole)]))
                     self._file.close()
@@ -443,7 +443,8 @@ class IPCArray:
         with use.context(ordinal):
             use.call("cuIpcOpenMemHandle_v2", ctypes.byref(at), _Handle.from_buffer_copy(handle), 1)
         self._base.append(at.value)
-        when_gone(self, partial(_dropped, use, ordinal, self._base))
+        self._mark = Mark()
+        when_gone(self._mark, partial(_dropped, use, ordinal, self._base))
 
     @property
     def __cuda_array_interface__(self) -> Dict[str, Any]:

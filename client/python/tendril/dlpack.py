@@ -8,9 +8,11 @@ A consumer that does not ask for 1.0 gets a copy, unless it says copy=False: the
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Dict, Optional, Sequence, Tuple
+import sys
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
 from .errors import Invalid, Unstorable
+from .immortal import immortal
 from .layouts import MAX_DIMENSIONS, Layout, c_strides, is_more
 
 CPU = (1, 0)  # kDLCPU, device 0
@@ -36,23 +38,23 @@ class _Tensor(ctypes.Structure):
     ]
 
 
+_Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
 class _Managed(ctypes.Structure):
     """DLManagedTensorVersioned."""
 
-
-_Deleter = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Managed))
-_Managed._fields_ = [
-    ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("manager_ctx", ctypes.c_void_p), ("deleter", _Deleter),
-    ("flags", ctypes.c_uint64), ("tensor", _Tensor),
-]
+    _fields_ = [
+        ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("manager_ctx", ctypes.c_void_p), ("deleter", _Deleter),
+        ("flags", ctypes.c_uint64), ("tensor", _Tensor),
+    ]
 
 
 class _OldManaged(ctypes.Structure):
     """DLManagedTensor, before version 1.0."""
 
+    _fields_ = [("tensor", _Tensor), ("manager_ctx", ctypes.c_void_p), ("deleter", _Deleter)]
 
-_OldDeleter = ctypes.CFUNCTYPE(None, ctypes.POINTER(_OldManaged))
-_OldManaged._fields_ = [("tensor", _Tensor), ("manager_ctx", ctypes.c_void_p), ("deleter", _OldDeleter)]
 
 _Destructor = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 _new = ctypes.pythonapi.PyCapsule_New
@@ -64,27 +66,22 @@ _pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.
 
 _NAME, _OLD_NAME = b"dltensor_versioned", b"dltensor"
 
-# What other libraries' tensors refer to, by the address of their record. The record's deleter removes it.
-_lent: Dict[int, Tuple[Any, ...]] = {}
+# What other libraries' tensors refer to, by the address of their record. The record's deleter, which C code calls,
+# removes it. A tensor may outlive this module, when the interpreter ends.
+_lent: Dict[int, Tuple[Any, ...]] = immortal({})
+_deleter = immortal(_Deleter(_lent.pop))
 
 
-def _delete(managed: Any) -> None:
-    _lent.pop(ctypes.addressof(managed.contents), None)
-
-
-def _delete_old(managed: Any) -> None:
-    _lent.pop(ctypes.addressof(managed.contents), None)
-
-
-def _capsule_ends(capsule: int) -> None:
+def _capsule_ends(capsule: int, ends: Callable[[], bool] = sys.is_finalizing) -> None:
     """Frees the tensor of a capsule that no consumer took. A consumer renames the capsule."""
+    if ends():
+        return  # the process frees it. What follows may be cleared already
     for name in (_NAME, _OLD_NAME):
         if _is_valid(capsule, name):
             _lent.pop(_pointer(capsule, name), None)
 
 
-# C code calls these: they live as long as this module.
-_deleter, _old_deleter, _destructor = _Deleter(_delete), _OldDeleter(_delete_old), _Destructor(_capsule_ends)
+_destructor = immortal(_Destructor(_capsule_ends))
 
 
 def _code(dtype: str) -> Tuple[int, int]:
@@ -138,7 +135,7 @@ def _lend(tensor: _Tensor, flags: int, versioned: bool, keep: Any) -> Any:
     if versioned:
         managed = _Managed(1, 0, None, _deleter, flags, tensor)
     else:
-        managed = _OldManaged(tensor, None, _old_deleter)
+        managed = _OldManaged(tensor, None, _deleter)
     at = ctypes.addressof(managed)
     _lent[at] = (managed, keep)
     return _new(at, _NAME if versioned else _OLD_NAME, _destructor)

@@ -13,6 +13,8 @@ import ctypes
 import sys
 from typing import TYPE_CHECKING, Any, Callable, Dict, List
 
+from .immortal import immortal
+
 FORMAT = 4  # a flag of requests: the format of the elements is wanted (PyBUF_FORMAT)
 
 
@@ -32,7 +34,7 @@ class _Spec(ctypes.Structure):
 _BF_GETBUFFER = 1  # typeslots.h
 _BASETYPE, _VERSION_TAG = 1 << 10, 1 << 18  # Py_TPFLAGS_BASETYPE; the other is Py_TPFLAGS_DEFAULT
 
-_kept: List[Any] = []  # what the class refers to, as long as this module lives
+_kept: List[Any] = immortal([])  # what classes refer to: objects may outlive this module
 
 
 def _new_exporter() -> Any:

@@ -16,6 +16,8 @@ import struct
 import threading
 from typing import Any, Dict, List, Tuple
 
+from .immortal import immortal
+
 _SENTENCE = (b"tendril: this process wrote to a sealed object. Sealed objects never change, so they are mapped "
              b"read-only, and SIGSEGV follows: write before the seal, or to a copy.\n")
 
@@ -62,7 +64,7 @@ _table: Any = None            # the table that the handler reads; like the handl
 _free: List[int] = []         # free entries of the table
 _at: Dict[int, int] = {}      # entries by address
 _once = threading.Lock()
-_kept: List[Any] = []
+_kept: List[Any] = immortal([])
 
 
 def entered(address: int, size: int) -> None:

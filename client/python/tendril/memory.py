@@ -16,6 +16,7 @@ import errno
 import io
 import mmap
 import os
+import sys
 import weakref
 from functools import partial
 from typing import Any, Callable, Dict, Generator, List, Optional
@@ -52,22 +53,41 @@ _raise_later = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _raise_later.argtypes = [ctypes.c_ulong, ctypes.py_object]
 
 
+# A garbage collection calls what weak references ask for, and then the __del__ methods of what it has found, in any
+# order. These can still reach all of that. So it must not find what has an end, and finds nothing that it does not
+# track. Such a thing ends with the last reference to it, when no program can reach it any more.
+untrack = ctypes.pythonapi.PyObject_GC_UnTrack
+untrack.restype, untrack.argtypes = None, [ctypes.py_object]
+
+
+class Mark:
+    """What when_gone takes in the place of a thing that may refer to itself: its attribute, to which nothing else
+    refers.
+    """
+
+    __slots__ = ("__weakref__",)
+
+
 def when_gone(thing: object, work: Callable[[], None]) -> None:
     """Calls work when nothing refers to thing any more, in any thread. A thing has one such work. It raises nothing.
 
+    Precondition: nothing to which thing refers leads back to it, because no garbage collection would find that.
     An interrupt meanwhile is raised behind it. Then work is called again, from its beginning.
     weakref.finalize takes five times as long.
     """
+    untrack(thing)
     steps = _ending(id(thing), work)
     next(steps)
     _ends[id(thing)] = weakref.ref(thing, steps.send)
 
 
-def _ending(key: int, work: Callable[[], None], keeps: Any = None) -> "Generator[Any, Any, None]":
+def _ending(key: int, work: Callable[[], None], keeps: Any = None,
+            finalizing: Callable[[], bool] = sys.is_finalizing) -> "Generator[Any, Any, None]":
     """The steps of an end. The first waits for it, and keeps what work does not.
 
     The interpreter looks for signals where a function of Python begins. In a callback of a weak reference, or in
     __del__, an interrupt is printed there and lost. A generator goes on within its try.
+    When the interpreter ends, work may fail because modules are cleared already: the process's end is its end then.
     """
     kind: Any = None
     try:
@@ -79,9 +99,11 @@ def _ending(key: int, work: Callable[[], None], keeps: Any = None) -> "Generator
     except BaseException as e:
         kind = e.__class__
     if kind is not None:
+        again: Any = ()
         try:
-            _surely(key, work)
-            again = map(_raise_later, (_thread.get_ident(),), (kind,))
+            if not finalizing():
+                _surely(key, work)
+                again = map(_raise_later, (_thread.get_ident(),), (kind,))
         except BaseException:
             _surely(key, work)
             again = map(_raise_later, (_thread.get_ident(),), (kind,))
@@ -232,6 +254,7 @@ class Mapping:
     def lease(self, offset: int, size: int, end: Callable[[], None]) -> "ctypes.Array[ctypes.c_ubyte]":
         """A lease of [offset, offset+size). end is called when nothing uses it any more, in any thread."""
         part = (ctypes.c_ubyte * size).from_address(self.address + offset)
+        untrack(part)
         steps = _ending(id(part), end, self)  # when_gone, for the most frequent of its uses
         next(steps)
         _ends[id(part)] = weakref.ref(part, steps.send)

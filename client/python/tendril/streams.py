@@ -10,7 +10,7 @@ from . import wire
 from .connection import Connection, Hold
 from .data import meta_of, source_of
 from .errors import Ended, Invalid, Sealed, Unsupported
-from .memory import when_gone
+from .memory import Mark, when_gone
 from .objects import Draft, Object
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ class _End:
         self._client, self._live, self.name, self._number = client, live, name, number
         self._closed = False
         self._hold = Hold(self._body(), wire.STREAM_CLOSE)
-        when_gone(self, live.at_end(0, self._hold))
+        self._mark = Mark()
+        when_gone(self._mark, live.at_end(0, self._hold))
 
     def _body(self) -> bytes:
         if self._closed:

@@ -474,6 +474,26 @@ class Interfaces(WithGPUs):
             self.store.stat(key)
         self.assertEqual(descriptors(), files)
 
+    def test_a_finalizer_meets_the_memory(self):
+        """In a garbage collection of a cycle that has an array."""
+        class Reads:
+            def __init__(self, *things):
+                self.things, self.itself = things, self
+
+            def __del__(self):
+                told.append((read(self.things[0]), counts()[1] - len(cuda.driver()._contexts)))
+
+        told = []
+        self.gpu_object(b"first").release()
+        before = left()
+        with self.gpu_object(b"text") as o:
+            reads = Reads(o.cuda(), o)
+        mapped = left()
+        self.assertGreater(mapped, before)
+        del o, reads
+        self.assertEqual(left(), before)
+        self.assertEqual(told, [(b"text", mapped)])
+
     def test_the_mapping_ends_after_the_work(self):
         o = self.gpu_object(b"x")
         later(7, o.cuda().address, 1)  # a kernel that runs when its tensor is dropped

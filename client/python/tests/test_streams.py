@@ -46,6 +46,30 @@ class Streams(WithDaemon):
         self.addCleanup(writer.close)
         return writer, reader
 
+    def test_a_finalizer_pushes_the_last_frame(self):
+        """In a garbage collection of a cycle that has the writer, and the client."""
+        class Logs:
+            def __init__(self, socket, reconnect):
+                self.store = tendril.connect(socket, reconnect=reconnect)
+                self.writer = self.store.writer("s-last")
+                self.itself = self
+
+            def __del__(self):
+                try:
+                    self.writer.push(b"last")
+                    self.writer.end()
+                except BaseException as e:
+                    failed.append(e)
+
+        failed = []
+        for reconnect in True, False:
+            logs = Logs(self.daemon.socket, reconnect)
+            with self.store.reader("s-last", existing=True) as reader:
+                del logs
+                gc.collect()
+                self.assertEqual(failed, [])
+                self.assertEqual([f.bytes() for f in reader], [b"last"])
+
     def test_an_end_that_is_dropped_is_closed(self):
         """Also a reader whose pop was interrupted and waits on. What its frame holds is no longer asked for."""
         store = tendril.connect(self.daemon.socket)
