@@ -87,6 +87,11 @@ HANGS := 45m
 GOTEST_FLAGS := -vet=off -ldflags=-w
 # What the race detector needs is compiled for it alone, and so without that too: a twentieth less to compile.
 RACE_FLAGS := -vet=off -ldflags=-w -gcflags=all=-dwarf=false -race -short -timeout $(HANGS)
+# The detector has 2 bytes for each of the program's. By default it maps those of an object of more than 32 KiB anew
+# whenever one is made, which costs page faults; under some hypervisors these were half of all processor time. So it
+# clears them in place, up to 16 MiB, and uses huge pages. What it finds is the same.
+GORACE ?= clear_shadow_mmap_threshold=16777216 no_huge_pages_for_shadow=0
+RACE_TEST := GORACE='$(GORACE)' $(GOTEST)
 # What a step needs built. Steps of make test find it there.
 BUILT     ?= build
 STEP_MAKE := $(MAKE)
@@ -120,16 +125,16 @@ test-e2e: $(BUILT) ## end to end: real daemons, workers and programs
 
 .PHONY: test-race
 test-race: ## the concurrent packages under the race detector, but for clusters
-	$(GOTEST) "$$($(GO) list $(RACE) | grep -v '/daemon$$' | tr '\n' ' ')" $(RACE_FLAGS)
+	$(RACE_TEST) "$$($(GO) list $(RACE) | grep -v '/daemon$$' | tr '\n' ' ')" $(RACE_FLAGS)
 
 # These mostly wait for elections and for nodes that died: two halves, by the names of the tests, wait side by side.
 NODES_1 := ^Test[A-K]
 .PHONY: test-race-nodes test-race-nodes-1 test-race-nodes-2
 test-race-nodes: test-race-nodes-1 test-race-nodes-2 ## whole nodes and clusters of them, under the race detector
 test-race-nodes-1:
-	$(GOTEST) ./daemon $(RACE_FLAGS) -run '$(NODES_1)'
+	$(RACE_TEST) ./daemon $(RACE_FLAGS) -run '$(NODES_1)'
 test-race-nodes-2:
-	$(GOTEST) ./daemon $(RACE_FLAGS) -skip '$(NODES_1)'
+	$(RACE_TEST) ./daemon $(RACE_FLAGS) -skip '$(NODES_1)'
 
 .PHONY: test-plugin
 test-plugin: check-go ## the Kubernetes device plugin, a module of its own, against a fake kubelet
