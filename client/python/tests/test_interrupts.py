@@ -115,6 +115,9 @@ class Interrupts(unittest.TestCase):
         self.swallowed = []
         self.addCleanup(setattr, sys, "unraisablehook", sys.unraisablehook)
         sys.unraisablehook = lambda told: self.swallowed.append(str(told.err_msg))
+        gc.collect()
+        gc.freeze()  # a collection behind each interrupt looks at what is new alone
+        self.addCleanup(gc.unfreeze)
         self.fake = FakeDaemon()
         self.addCleanup(self.fake.close)
 
