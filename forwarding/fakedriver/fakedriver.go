@@ -1,34 +1,60 @@
 // Package fakedriver compiles drivers for tests: shared objects that are loaded as a vendor's is.
 //
-// It trusts its caller, a test. No state, no locks.
+// It trusts its caller, a test. What it has compiled is its only state; no locks that others see.
 package fakedriver
 
 import (
 	_ "embed"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 )
 
 //go:embed trouble.h
 var trouble []byte
 
+// drivers are what this process has compiled: by name, flags and source, what a sync.OnceValues gives.
+var drivers sync.Map
+
 // Build compiles a driver from C, which lies in forwarding/KIND/NAME/testdata and may include trouble.h, and gives the
-// path of lib<name>.so. It lasts as long as the test.
+// path of lib<name>.so, a file of this test's own. It lasts as long as the test. A process compiles a driver once: for
+// each of a package's tests anew it was most of what the package took.
 func Build(t testing.TB, name string, source []byte, flags ...string) string {
 	t.Helper()
-	dir := t.TempDir()
+	key := strings.Join(append([]string{name, string(source)}, flags...), "\x00")
+	once, _ := drivers.LoadOrStore(key, sync.OnceValues(func() ([]byte, error) { return compile(name, source, flags) }))
+	driver, err := once.(func() ([]byte, error))()
+	if err != nil {
+		t.Fatalf("compile the driver %s: %v", name, err)
+	}
+	out := filepath.Join(t.TempDir(), "lib"+name+".so")
+	if err := os.WriteFile(out, driver, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// compile gives the shared object. A warning is an error.
+func compile(name string, source []byte, flags []string) (driver []byte, err error) {
+	dir, err := os.MkdirTemp("", "tendril-driver-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	in, out := filepath.Join(dir, "kind", name, "testdata", name+".c"), filepath.Join(dir, "lib"+name+".so")
 	for path, text := range map[string][]byte{in: source, filepath.Join(dir, "fakedriver", "trouble.h"): trouble} {
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, text, 0o600)); err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 	}
 	args := append([]string{"-std=gnu11", "-Wall", "-Wextra", "-shared", "-fPIC", "-o", out, in}, flags...)
 	if said, err := exec.Command("cc", args...).CombinedOutput(); err != nil || len(said) > 0 {
-		t.Fatalf("compile the driver %s: %v\n%s", name, err, said)
+		return nil, errors.Join(err, fmt.Errorf("it said: %s", said))
 	}
-	return out
+	return os.ReadFile(out)
 }
