@@ -27,6 +27,7 @@ import (
 
 // RecoverStatus says what a recovery would lose, or has lost.
 type RecoverStatus struct {
+	Alone       bool          `json:"alone,omitempty"` // the node was a cluster of one: there was nothing to recover
 	Done        bool          `json:"done"`
 	Term        uint64        `json:"term"` // of the last entry that this node has
 	Index       uint64        `json:"index"`
@@ -49,14 +50,22 @@ const leaderTime = 5 * time.Second
 
 // RecoverCluster implements frontdoor.Nodes.
 func (d *Daemon) RecoverCluster(m wire.RecoverClusterRequest) (raw []byte, err error) {
+	alone := false
 	if m.Do {
-		defer func() { d.auditOf("cluster.recover", "", "", err) }()
+		defer func() {
+			if !alone {
+				d.auditOf("cluster.recover", "", "", err)
+			}
+		}()
 	}
 	if !d.meta.moving.TryLock() {
 		return nil, fmt.Errorf("%w: a join or leave of this node is under way", object.ErrBusy)
 	}
 	defer d.meta.moving.Unlock()
 	now := d.meta.now.Load()
+	if alone = !now.others(); alone { // perhaps it has recovered before
+		return json.Marshal(RecoverStatus{Alone: true, Nodes: []RecoverNode{}, Lost: []Conflict{}})
+	}
 	if err := d.needsRecovery(now); err != nil {
 		return nil, err
 	}
@@ -84,11 +93,8 @@ func orJSON(v any, err error) ([]byte, error) {
 	return json.Marshal(v)
 }
 
-// needsRecovery says why there is nothing to recover.
+// needsRecovery says why there is nothing to recover in a cluster of several nodes.
 func (d *Daemon) needsRecovery(m *membership) error {
-	if !m.others() {
-		return fmt.Errorf("%w: this node is a cluster of one: there is nothing to recover", object.ErrInvalid)
-	}
 	ctx, cancel := context.WithTimeout(m.ctx, leaderTime)
 	defer cancel()
 	if err := m.readAgain(ctx, func(*fsm.State) {}); err != nil {

@@ -47,6 +47,10 @@ func (c *cli) clusterRecoverVerb() *cobra.Command {
 }
 
 func (c *cli) sayRecovery(s daemon.RecoverStatus) error {
+	if s.Alone {
+		c.say("This node is a cluster of one already: there is nothing to recover.")
+		return nil
+	}
 	rows := make([][]string, len(s.Nodes))
 	for i, n := range s.Nodes {
 		answers := "no"

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -9,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"tendril/client"
+	"tendril/client/admin"
+	"tendril/daemon"
 	"tendril/store/object"
 )
 
@@ -24,19 +28,71 @@ func (c *cli) statVerb() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("stat %s: %w", args[0], err)
 			}
-			if c.json {
-				return c.printJSON(info)
+			at, err := publicationOf(ctx, conn, info.ID)
+			if err != nil {
+				c.say("Whether it is published is not known: " + plain(err.Error()))
 			}
-			if err := c.printObject(info); err != nil || len(info.Members) == 0 {
-				return err
+			if err := c.printStat(info, at); err != nil || c.json || len(info.Members) == 0 {
+				return firstError(err, at.silence())
 			}
 			fmt.Fprintln(c.term.out, "parts")
-			return c.printTree(ctx, conn, info.Members, "  ")
+			return firstError(c.printTree(ctx, conn, info.Members, "  "), at.silence())
 		}),
 	})
 }
 
-func (c *cli) printObject(o object.Info) error {
+// publication says how an object is published; nil: it is not.
+type publication daemon.PublishedStatus
+
+// publicationOf asks for the publication of an object. A node whose cluster is silent says what it knows, and of what
+// it does not know that it may be there all the same.
+func publicationOf(ctx context.Context, conn *client.Conn, id object.ID) (*publication, error) {
+	raw, err := admin.Of(conn).Place(ctx, id, "", "")
+	switch {
+	case errors.Is(err, object.ErrNotFound):
+		if _, unsure, found := strings.Cut(err.Error(), " ("); found { // frontdoor.LessSure
+			return nil, errors.New(strings.TrimSuffix(unsure, ")"))
+		}
+		return nil, nil
+	case errors.Is(err, object.ErrUnsupported): // an older daemon
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	var named struct{ Name string }
+	if err := json.Unmarshal(raw, &named); err != nil {
+		return nil, fmt.Errorf("the daemon's answer: %w", err)
+	}
+	for o, err := range decoded[daemon.PublishedStatus](conn.EachPublished(ctx, named.Name), "published objects") {
+		if err != nil && !errors.Is(err, object.ErrTimeout) {
+			return nil, err
+		}
+		if err == nil && o.ID == id {
+			return (*publication)(&o), nil
+		}
+	}
+	return nil, nil // by now
+}
+
+// silence is the error behind what a node says whose cluster does not answer, as ls --published has it.
+func (p *publication) silence() error {
+	if p == nil || p.Unsure == "" {
+		return nil
+	}
+	return fmt.Errorf("%w: what is said of the publication may be old: %s", object.ErrTimeout, p.Unsure)
+}
+
+func (c *cli) printStat(o object.Info, at *publication) error {
+	if c.json {
+		return c.printJSON(struct {
+			object.Info
+			Publication *publication `json:"publication,omitempty"`
+		}{o, at})
+	}
+	return c.printObject(o, at)
+}
+
+func (c *cli) printObject(o object.Info, at *publication) error {
 	var rows [][]string
 	line := func(what, value string) { rows = append(rows, []string{what, value}) }
 	line("name", nameOf(o))
@@ -47,6 +103,10 @@ func (c *cli) printObject(o object.Info) error {
 	line("references", fmt.Sprint(o.Refs))
 	line("memory", memoryOf(o))
 	line("tenant", o.Tenant)
+	if at != nil {
+		line("published", fmt.Sprintf("as %s, %d of %s at %s", plain(at.Name), at.Have, object.Counted(at.Wanted, "replica"),
+			plain(strings.Join(at.Nodes, ", "))))
+	}
 	line("made by", fmt.Sprintf("%s (pid %d)", orDash(o.Creator), o.CreatorPID))
 	line("created", o.Created.Local().Format(time.RFC3339))
 	if o.Sealed != nil {

@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"strings"
 	"testing"
 
+	"tendril/daemon"
 	"tendril/store/object"
 )
 
@@ -21,7 +23,7 @@ func TestStatSaysWhatMemoryAnObjectHas(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		c := &cli{term: terminal{out: &out}}
-		if err := c.printObject(info); err != nil || !strings.Contains(out.String(), want) ||
+		if err := c.printObject(info, nil); err != nil || !strings.Contains(out.String(), want) ||
 			strings.Contains(out.String(), "segment 0") {
 			t.Errorf("%v, no %q in %s", err, want, out.String())
 		}
@@ -41,8 +43,42 @@ func TestStatSaysWhereAnObjectIs(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		c := &cli{term: terminal{out: &out}}
-		if err := c.printObject(info); err != nil || !strings.Contains(out.String(), want) {
+		if err := c.printObject(info, nil); err != nil || !strings.Contains(out.String(), want) {
 			t.Errorf("%v, no %q in %s", err, want, out.String())
 		}
+	}
+}
+
+// What is published says so. Where the cluster is silent, text and JSON are whole, and that is said behind them.
+func TestStatSaysHowAnObjectIsPublished(t *testing.T) {
+	at := &publication{Name: "shown\x1b", Nodes: []string{"a", "b"}, Have: 1, Wanted: 2,
+		Unsure: "the cluster did not answer"}
+	for _, asJSON := range []bool{false, true} {
+		var out bytes.Buffer
+		c := &cli{term: terminal{out: &out}, json: asJSON}
+		if err := c.printStat(object.Info{Name: "x"}, at); err != nil {
+			t.Fatal(err)
+		}
+		if !asJSON {
+			if want := "published    as shown\\x1b, 1 of 2 replicas at a, b\n"; !strings.Contains(out.String(), want) {
+				t.Errorf("no %q in %s", want, out.String())
+			}
+			continue
+		}
+		var got struct {
+			Name        string
+			Publication daemon.PublishedStatus
+		}
+		if err := json.Unmarshal(out.Bytes(), &got); err != nil || got.Name != "x" || got.Publication.Have != 1 ||
+			got.Publication.Wanted != 2 || len(got.Publication.Nodes) != 2 {
+			t.Errorf("%s: %v", out.String(), err)
+		}
+	}
+	var errs bytes.Buffer
+	if code := report(&errs, at.silence()); code != exitTimeout || !strings.Contains(errs.String(), "did not answer") {
+		t.Errorf("exit code %d: %s", code, errs.String())
+	}
+	if err := (*publication)(nil).silence(); err != nil {
+		t.Error(err)
 	}
 }

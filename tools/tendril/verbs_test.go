@@ -231,6 +231,10 @@ func TestOneNodesCluster(t *testing.T) {
 	n.want(0, nil, "put", "a", "--name", "a")
 	n.want(0, nil, "publish", "a")
 	n.want(0, []string{"next replica: no node"}, "place", "a")
+	n.want(0, []string{"published", "as a, 1 of 1 replica at testnode\n"}, "stat", "a")
+	n.want(0, []string{`"publication": {`, `"wanted": 1`, `"have": 1`, `"testnode"`}, "stat", "a", "--json")
+	n.want(0, []string{"a cluster of one already"}, "cluster", "recover", "--yes")
+	n.want(0, []string{`"alone": true`, `"done": false`}, "cluster", "recover", "--json")
 	n.want(0, []string{"a"}, "ls", "--published")
 	for says, args := range map[string][]string{
 		`no node "elsewhere"`: {"drain", "elsewhere"},
@@ -243,6 +247,9 @@ func TestOneNodesCluster(t *testing.T) {
 		}
 	}
 	n.want(0, nil, "unpublish", "a")
+	if out := n.want(0, nil, "stat", "a"); strings.Contains(out, "published") {
+		t.Errorf("still published:\n%s", out)
+	}
 	if out := n.want(0, nil, "ls", "--published"); strings.Contains(out, "a ") {
 		t.Errorf("still published:\n%s", out)
 	}
