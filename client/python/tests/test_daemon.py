@@ -382,29 +382,29 @@ class Restarts(unittest.TestCase):
 
 
 class SmallStore(WithDaemon):
-    env = {"TENDRIL_CAPACITY": "128MiB"}
+    env = {"TENDRIL_CAPACITY": "32MiB"}
 
     def test_full_and_room_again(self):
         with self.assertRaises(tendril.Full):
             self.store.create(1 << 30)
         for _ in range(10):  # each time the memory of the object before must have been freed
-            self.store.put(bytes(70 << 20)).release()
+            self.store.put(bytes(18 << 20)).release()
 
     def test_an_idle_reader_gives_memory_back(self):
         with tendril.connect(self.daemon.socket) as reader:
-            self.store.put(bytes(70 << 20), name="idle").release()
+            self.store.put(bytes(18 << 20), name="idle").release()
             reader.get("idle").release()
             self.store.delete("idle")
             deadline = time.monotonic() + 300
             while reader._live.has_idle() and time.monotonic() < deadline:  # the reader asks for nothing
                 time.sleep(0.01)
             self.assertFalse(reader._live.has_idle())
-            self.store.put(bytes(100 << 20)).release()  # there is room for it
+            self.store.put(bytes(25 << 20)).release()  # there is room for it
 
     def test_a_reader_gives_memory_back(self):
         with tendril.connect(self.daemon.socket) as reader:
             for _ in range(5):
-                self.store.put(bytes(70 << 20), name="x").release()
+                self.store.put(bytes(18 << 20), name="x").release()
                 reader.get("x").release()
                 self.store.delete("x")
 
