@@ -205,6 +205,8 @@ gpucheck-build: build ## what tools/gpucheck.sh runs on a GPU machine without Go
 	cc -O2 -Ibin/include -o bin/gpu/handover tools/gpucheck/handover.c bin/lib/libtendril.a -lOpenCL -lpthread
 	cc -O2 -Ibin/include -o bin/gpu/publish tools/gpucheck/publish.c -lOpenCL
 	cc -O2 -std=gnu11 -o bin/gpu/export tools/gpucheck/export.c -lOpenCL -ldl
+	cc -O2 -std=gnu11 -o bin/gpu/peer tools/gpucheck/peer.c -ldl
+	cc -O2 -std=gnu11 -shared -fPIC -o bin/gpu/libcudatrace.so tools/gpucheck/cudatrace.c -ldl
 	@cp "$$(command -v clinfo)" "$$(command -v clpeak)" "$$(command -v iperf3)" bin/gpu/
 	@mkdir -p bin/gpu/lib && ldd bin/gpu/iperf3 | awk '/iperf|sctp/ {print $$3}' | xargs -I{} cp -L {} bin/gpu/lib/
 

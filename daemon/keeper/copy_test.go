@@ -224,13 +224,53 @@ func TestStepsOfACopy(t *testing.T) {
 		took time.Duration
 		want uint64
 	}{
-		{256 << 20, 5 * time.Millisecond, 1 << 30}, {256 << 20, 10 * time.Millisecond, 512 << 20},
+		{256 << 20, 5 * time.Millisecond, 1 << 30}, {256 << 20, time.Millisecond, 4 << 30},
+		{256 << 20, 10 * time.Millisecond, 512 << 20},
 		{256 << 20, 40 * time.Millisecond, 128 << 20}, {256 << 20, time.Minute, 64 << 20}, {1, 0, 64 << 20},
-		{1 << 30, 0, 1 << 30},
+		{1 << 30, 0, 4 << 30},
 	} {
 		if got := nextStep(x.n, x.took); got != x.want {
 			t.Errorf("after %d bytes in %v: %d", x.n, x.took, got)
 		}
+	}
+	for _, x := range []struct {
+		left, step uint64
+		measured   bool
+		want       uint64
+	}{
+		{1 << 30, 256 << 20, true, 256 << 20}, {1 << 30, 832 << 20, true, 1 << 30},
+		{1 << 30, 768 << 20, true, 768 << 20},
+		{5, 4, true, 5}, {5, 4, false, 4}, {3, 4, false, 3}, {3, 4, true, 3},
+	} {
+		if got := thisStep(x.left, x.step, x.measured); got != x.want {
+			t.Errorf("%+v: %d", x, got)
+		}
+	}
+}
+
+// A copy between two GPUs begins with as many bytes as the last one between them ended with, so that what a fast link
+// has done within a turn is one request. From and to host memory it does not: the bytes may go another way.
+func TestTheFirstStepOfACopy(t *testing.T) {
+	k := newKeeper(t, Options{Driver: fakecuda.Build(t)})
+	a, b, h := store.Place{Device: device(0)}, store.Place{Device: device(1)}, store.Place{}
+	k.paced(a, b, leastStep, mostStep)
+	k.paced(b, a, leastStep-1, mostStep) // too little to go by
+	k.paced(a, h, leastStep, mostStep)
+	k.paced(h, a, leastStep, mostStep)
+	for what, x := range map[string]struct {
+		to, from store.Place
+		want     uint64
+	}{
+		"the same way": {a, b, mostStep}, "back": {b, a, firstStep}, "within a GPU": {a, a, firstStep},
+		"to the host": {h, a, firstStep}, "from the host": {a, h, firstStep},
+	} {
+		if got := k.pace(x.to, x.from); got != x.want {
+			t.Errorf("%s: %d bytes, want %d", what, got, x.want)
+		}
+	}
+	k.paced(a, b, mostStep, leastStep) // it became slow
+	if got := k.pace(a, b); got != leastStep {
+		t.Errorf("afterwards %d bytes", got)
 	}
 }
 

@@ -86,7 +86,8 @@ type Keeper struct {
 	wait    time.Duration
 	until   time.Time // no keeper is started before
 	copies  map[clwire.KeeperWay]CopyStatus
-	last    uint64 // number of the last copy
+	last    uint64                      // number of the last copy
+	paces   map[[2]object.Device]uint64 // by destination and source: how many bytes take a turn
 	// by the process: host memory that it has pinned, or with Options.OpenCL the names of memory that it has
 	pinned  map[clwire.HostMemory]struct{}
 	doomed  []clwire.HostMemory // of pinned: what the process is to forget
@@ -126,8 +127,9 @@ func New(o Options) *Keeper {
 		o.EndTime = 10 * time.Second
 	}
 	return &Keeper{opts: o, ended: make(chan struct{}), nodes: deviceNodes,
-		copies: map[clwire.KeeperWay]CopyStatus{}, pinned: map[clwire.HostMemory]struct{}{},
-		lent: map[uint64]*process{}}
+		copies: map[clwire.KeeperWay]CopyStatus{}, paces: map[[2]object.Device]uint64{},
+		pinned: map[clwire.HostMemory]struct{}{},
+		lent:   map[uint64]*process{}}
 }
 
 // deviceNodes gives what NVIDIA's driver makes: in /dev, and where Windows lends its GPU.
@@ -332,9 +334,9 @@ func (k *Keeper) Copy(who store.Asker, to, from store.Place, bytes uint64) error
 	id := k.last
 	k.mu.Unlock()
 	known := false // the keeper has both places mapped
-	step := cmp.Or(k.opts.StepBytes, firstStep)
+	step := k.pace(to, from)
 	for done := uint64(0); done < bytes; {
-		n := min(bytes-done, step)
+		n := thisStep(bytes-done, step, k.opts.StepBytes == 0)
 		m := &clwire.KeeperRequest{Copy: &clwire.KeeperCopy{ID: id, To: wire(to, done), From: wire(from, done),
 			Bytes: n, Last: done+n == bytes}}
 		var files []int
@@ -360,19 +362,47 @@ func (k *Keeper) Copy(who store.Asker, to, from store.Place, bytes uint64) error
 		k.copied(reply, n)
 		if k.opts.StepBytes == 0 {
 			step = nextStep(n, took)
+			k.paced(to, from, n, step)
 		}
 	}
 	return nil
 }
 
+// pace is how many bytes the first request of a copy has: between two GPUs as many as the last one between them had.
+// Host memory says nothing: the next segment may be one that is not pinned.
+func (k *Keeper) pace(to, from store.Place) uint64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return cmp.Or(k.opts.StepBytes, k.paces[[2]object.Device{to.Device, from.Device}], firstStep)
+}
+
+// paced notes how many bytes the request after one of n had, or would have.
+func (k *Keeper) paced(to, from store.Place, n, step uint64) {
+	if n < leastStep || to.Device.IsZero() || from.Device.IsZero() {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.paces[[2]object.Device{to.Device, from.Device}] = step // as many as there are pairs of GPUs
+}
+
 // What one request of a copy does: so much at first, then what takes turnTime, within bounds. Each request costs some
 // 0.1 ms beside the copy, and all others wait for it.
 const (
-	firstStep = 256 << 20
+	firstStep = uint64(256 << 20)
 	leastStep = 64 << 20
-	mostStep  = 1 << 30
+	mostStep  = 4 << 30
 	turnTime  = 20 * time.Millisecond
 )
+
+// thisStep is a request's bytes, of those that are left. Where turns are measured, it takes the last few along: a
+// request for them would take longer than they do.
+func thisStep(left, step uint64, measured bool) uint64 {
+	if measured && left <= step+step/4 {
+		return left
+	}
+	return min(left, step)
+}
 
 // nextStep is the next request's bytes after one of n that took so long.
 func nextStep(n uint64, took time.Duration) uint64 {

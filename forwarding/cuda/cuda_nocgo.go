@@ -57,6 +57,9 @@ func (m *Memory) Export() (int, error) { return -1, errNoCgo }
 // Map fails.
 func (m *Memory) Map() (*Mapping, error) { return nil, errNoCgo }
 
+// MapFor fails.
+func (m *Memory) MapFor(user *Context) (*Mapping, error) { return nil, errNoCgo }
+
 // Release fails.
 func (m *Memory) Release() error { return errNoCgo }
 
@@ -110,5 +113,5 @@ func (v *Mapping) WriteLater(s *Stream, offset uint64, from []byte) error { retu
 // ReadLater fails.
 func (v *Mapping) ReadLater(s *Stream, to []byte, offset uint64) error { return errNoCgo }
 
-// Admit fails.
-func (v *Mapping) Admit(other *Context) error { return errNoCgo }
+// EnablePeer fails.
+func (c *Context) EnablePeer(other *Context) error { return errNoCgo }

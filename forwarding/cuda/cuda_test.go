@@ -152,6 +152,7 @@ func host(driver string) (err error) {
 		return err
 	}
 	var places [2]*Mapping
+	var first *Memory
 	for i := range places {
 		c, fault := l.Context(list[i])
 		if fault != nil {
@@ -167,12 +168,20 @@ func host(driver string) (err error) {
 			return fault
 		}
 		defer func() { err = errors.Join(err, places[i].Unmap()) }()
+		if i == 0 {
+			first = m
+		}
 	}
-	return queued(places[0], places[1])
+	shared, err := first.MapFor(places[1].c)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, shared.Unmap()) }()
+	return queued(places[0], places[1], shared)
 }
 
-// queued writes to one device, copies to the other one, and reads from there.
-func queued(a, b *Mapping) (err error) {
+// queued writes to one device, copies to the other one, which has the first one's memory mapped, and reads from there.
+func queued(a, b, shared *Mapping) (err error) {
 	if can, err := b.c.Reaches(a.c); err != nil || !can {
 		return fmt.Errorf("reaches: %v, %w", can, err)
 	}
@@ -203,7 +212,7 @@ func queued(a, b *Mapping) (err error) {
 	if err := errors.Join(a.WriteLater(to, 100, memory[:6]), to.Wait()); err != nil {
 		return err
 	}
-	if err := errors.Join(a.Admit(b.c), b.CopyFrom(50, a, 100, 6)); err != nil {
+	if err := errors.Join(b.c.EnablePeer(a.c), b.c.EnablePeer(a.c), b.CopyFrom(50, shared, 100, 6)); err != nil {
 		return err
 	}
 	if err := errors.Join(b.ReadLater(from, memory[10:16], 50), from.Wait()); err != nil {

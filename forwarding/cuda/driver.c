@@ -72,6 +72,7 @@ typedef struct { /* CUmemAccessDesc */
 	F(free, "cuMemFree_v2", (tc_pointer at)) \
 	F(ipc_handle, "cuIpcGetMemHandle", (void *handle, tc_pointer at)) \
 	F(can_access, "cuDeviceCanAccessPeer", (int *can, int device, int peer)) \
+	F(enable_peer, "cuCtxEnablePeerAccess", (void *context, unsigned flags)) \
 	F(host_register, "cuMemHostRegister_v2", (void *at, size_t bytes, unsigned flags)) \
 	F(host_unregister, "cuMemHostUnregister", (void *at)) \
 	F(stream, "cuStreamCreate", (void **stream, unsigned flags)) \
@@ -314,6 +315,12 @@ int tc_can_access(void *lib, int ordinal, int peer, int *can)
 	if ((r = T(lib)->get(&device, ordinal)) || (r = T(lib)->get(&other, peer)))
 		return r;
 	return T(lib)->can_access(can, device, other);
+}
+
+int tc_enable_peer(void *lib, tc_context context, tc_context peer)
+{
+	ENTER(lib, context);
+	return T(lib)->enable_peer((void *)peer, 0);
 }
 
 int tc_register(void *lib, tc_context context, uintptr_t at, uint64_t bytes, int read_only)

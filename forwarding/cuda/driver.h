@@ -49,6 +49,7 @@ int tc_free(void *lib, tc_context context, tc_pointer at);
 int tc_ipc_handle(void *lib, tc_context context, tc_pointer at, unsigned char *handle);
 
 int tc_can_access(void *lib, int ordinal, int peer, int *can);
+int tc_enable_peer(void *lib, tc_context context, tc_context peer);
 
 /* Host memory that the device copies from and to by itself. It may only be read by the device: read_only. */
 int tc_register(void *lib, tc_context context, uintptr_t at, uint64_t bytes, int read_only);

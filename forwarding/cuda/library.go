@@ -158,8 +158,12 @@ type Mapping struct {
 }
 
 // Map makes the whole allocation readable and writable for its device. The caller must Unmap it.
-func (m *Memory) Map() (*Mapping, error) {
-	c, n := m.c, C.uint64_t(m.bytes)
+func (m *Memory) Map() (*Mapping, error) { return m.MapFor(m.c) }
+
+// MapFor is Map for a device that Reaches the allocation's: it alone can read and write there, and does what the
+// mapping's methods ask for.
+func (m *Memory) MapFor(user *Context) (*Mapping, error) {
+	c, n := user, C.uint64_t(m.bytes)
 	v := &Mapping{c: c, bytes: m.bytes}
 	if err := c.l.err("cuMemAddressReserve", C.tc_reserve(c.l.handle, c.context, n, &v.at)); err != nil {
 		return nil, err

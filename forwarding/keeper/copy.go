@@ -85,7 +85,7 @@ func (k *keeper) begin(m *clwire.KeeperCopy, to, from int) (*copying, error) {
 	}
 	err := k.mapDevice(&c.to, m.To, to)
 	if err == nil {
-		err = k.mapDevice(&c.from, m.From, from)
+		err = k.mapSource(c, m.From, from)
 	}
 	if err == nil && m.To.Device == "" {
 		c.why, err = k.host.open(&c.to, c.from.context, m.To, to, m.Bytes, true)
@@ -93,16 +93,13 @@ func (k *keeper) begin(m *clwire.KeeperCopy, to, from int) (*copying, error) {
 	if err == nil && m.From.Device == "" {
 		c.why, err = k.host.open(&c.from, c.to.context, m.From, from, m.Bytes, false)
 	}
-	if err == nil && c.to.context != nil && c.from.context != nil && c.to.context != c.from.context {
-		c.peers, c.why, err = reach(c.to.context, c.from)
-	}
 	if err != nil {
 		return nil, errors.Join(err, c.from.free(), c.to.free())
 	}
 	return c, nil
 }
 
-// mapDevice maps a device's memory; a place of the host is left as it is.
+// mapDevice maps a device's memory for that device; a place of the host is left as it is.
 func (k *keeper) mapDevice(p *place, at clwire.KeeperPlace, fd int) error {
 	if at.Device == "" {
 		return nil
@@ -111,32 +108,78 @@ func (k *keeper) mapDevice(p *place, at clwire.KeeperPlace, fd int) error {
 	if err != nil {
 		return err
 	}
-	memory, err := c.Import(fd, at.Bytes)
+	return p.mapFor(c, c, at, fd)
+}
+
+// mapFor maps memory of a device, own, for a device, user.
+func (p *place) mapFor(own, user *cuda.Context, at clwire.KeeperPlace, fd int) error {
+	memory, err := own.Import(fd, at.Bytes)
 	if err != nil {
 		return err
 	}
-	v, err := memory.Map()
+	v, err := memory.MapFor(user)
 	if err = errors.Join(err, memory.Release()); err != nil { // a mapping keeps the memory by itself
 		if v != nil {
 			err = errors.Join(err, v.Unmap())
 		}
 		return err
 	}
-	p.context, p.device, p.release = c, v, v.Unmap
+	p.context, p.device, p.release = own, v, v.Unmap
 	return nil
 }
 
-// reach lets a device have another one's memory, where the machine can do that.
-func reach(to *cuda.Context, from place) (can bool, why string, err error) {
-	if can, err = to.Reaches(from.context); err != nil || !can {
-		return false, "the driver says that the one GPU does not reach the other's memory", err
+// mapSource maps what is copied from: for the device that copies alone, which is the destination's, where that reaches
+// it. Each device for which memory is mapped takes time.
+func (k *keeper) mapSource(c *copying, at clwire.KeeperPlace, fd int) error {
+	to := c.to.context
+	if at.Device == "" || to == nil || at.Device == c.sides[0].Device {
+		return k.mapDevice(&c.from, at, fd)
 	}
-	err = from.device.Admit(to)
+	own, err := k.use(at.Device)
+	if err != nil {
+		return err
+	}
+	can, err := k.reach(to, own)
+	if err != nil {
+		return err
+	}
+	if !can {
+		c.why = "the driver says that the one GPU does not reach the other's memory"
+		return c.from.mapFor(own, own, at, fd)
+	}
+	if err = c.from.mapFor(own, to, at, fd); err == nil {
+		c.peers = true
+		return nil
+	}
 	var drivers *cuda.Error
-	if errors.As(err, &drivers) && !drivers.Lasts() {
-		return false, "the one GPU cannot have the other's memory mapped: " + err.Error(), nil
+	if !errors.As(err, &drivers) || errors.Is(err, cuda.ErrLasts) {
+		return err
 	}
-	return err == nil, "", err
+	c.why = "the one GPU cannot have the other's memory mapped: " + err.Error()
+	return c.from.mapFor(own, own, at, fd)
+}
+
+// reach reports whether a device can have another one's memory, and makes that ready once, in both directions. Where
+// the driver does not, mapping memory does it each time.
+func (k *keeper) reach(to, from *cuda.Context) (bool, error) {
+	pair := [2]*cuda.Context{to, from}
+	if can, known := k.reaches[pair]; known {
+		return can, nil
+	}
+	can, err := to.Reaches(from)
+	if err != nil {
+		return false, err
+	}
+	for _, x := range [][2]*cuda.Context{{to, from}, {from, to}} {
+		if !can {
+			break
+		}
+		if err := x[0].EnablePeer(x[1]); errors.Is(err, cuda.ErrLasts) {
+			return false, err
+		}
+	}
+	k.reaches[pair] = can
+	return can, nil
 }
 
 // step copies the bytes of one step.

@@ -74,18 +74,20 @@ type keeper struct {
 	library  *cuda.Library // nil until it is needed
 	devices  []cuda.Device
 	contexts map[int]*cuda.Context // by ordinal: those that were needed
-	broken   error                 // of the driver, where it lasts
-	copies   map[uint64]*copying   // those that go on
-	over     []uint64              // those of them that have ended
-	lent     map[uint64]*cuda.Owned
-	host     hostMemory
-	staging  staging
-	opencl   *openCL // nil: a keeper of CUDA memory
+	// by who copies and from whom: whether it reaches the other's memory
+	reaches map[[2]*cuda.Context]bool
+	broken  error               // of the driver, where it lasts
+	copies  map[uint64]*copying // those that go on
+	over    []uint64            // those of them that have ended
+	lent    map[uint64]*cuda.Owned
+	host    hostMemory
+	staging staging
+	opencl  *openCL // nil: a keeper of CUDA memory
 }
 
 func newKeeper(o Options) *keeper {
 	k := &keeper{driver: o.Driver, contexts: map[int]*cuda.Context{}, copies: map[uint64]*copying{},
-		lent: map[uint64]*cuda.Owned{},
+		lent: map[uint64]*cuda.Owned{}, reaches: map[[2]*cuda.Context]bool{},
 		host: hostMemory{limit: o.PinBytes, pinned: map[clwire.HostMemory]*pinned{}}}
 	if o.OpenCL.ICD != "" {
 		k.opencl = newOpenCL(o.OpenCL)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -431,6 +432,60 @@ func TestWaysBetweenGPUs(t *testing.T) {
 			t.Errorf("peers %q, pin %q: %+v", x.peers, x.pin, reply)
 		} else if !bytes.Equal(r.contents(b, size), data) {
 			t.Errorf("peers %q, pin %q: the bytes differ", x.peers, x.pin)
+		}
+		if err := r.end(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// names gives how often each function of the driver was called since the last time.
+func (r *rig) names() map[string]int {
+	r.t.Helper()
+	path := fmt.Sprintf("%s.%d", os.Getenv("CUDA_FAKE_NAMES"), os.Getpid())
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = os.Truncate(path, 0)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	n := map[string]int{}
+	for _, name := range strings.Fields(string(text)) {
+		n[name]++
+	}
+	return n
+}
+
+// TestCallsOfACopyBetweenGPUs: each device has what it needs mapped, and nothing else; that they reach each other is
+// made ready once, in both directions, also where the driver refuses that: mapping memory does it then.
+func TestCallsOfACopyBetweenGPUs(t *testing.T) {
+	const size = 4 << 20
+	for _, code := range []string{"0", "711"} {
+		r := begin(t)
+		t.Setenv("CUDA_FAKE_NAMES", filepath.Join(t.TempDir(), "names"))
+		t.Setenv("CUDA_FAKE_ENABLE", code)
+		r.start(Options{})
+		a, b := r.device(0, size), r.device(1, size)
+		for i, x := range [][2]spot{{b, a}, {b, a}, {a, b}} {
+			r.settled()
+			r.names()
+			if reply := r.copy(x[0], x[1], size); reply.Error != "" || reply.Way != clwire.KeeperPeer {
+				t.Fatalf("copy %d: %+v", i, reply)
+			}
+			r.settled()
+			got := r.names()
+			delete(got, "cuCtxSetCurrent")
+			delete(got, "cuDeviceGet")
+			want := map[string]int{"cuMemImportFromShareableHandle": 2, "cuMemAddressReserve": 2, "cuMemMap": 2,
+				"cuMemSetAccess": 2, "cuMemRelease": 2, "cuMemcpyDtoD_v2": 1, "cuCtxSynchronize": 1, "cuMemUnmap": 2,
+				"cuMemAddressFree": 2}
+			if i != 1 { // each direction is asked for once
+				want["cuDeviceCanAccessPeer"], want["cuCtxEnablePeerAccess"] = 1, 2
+			}
+			if !maps.Equal(got, want) {
+				t.Errorf("enabling answers %s, copy %d: %v, want %v", code, i, got, want)
+			}
 		}
 		if err := r.end(); err != nil {
 			t.Error(err)

@@ -28,6 +28,7 @@ ROUNDS = 3  # native, forwarded and remote programs in turn
 began = time.monotonic()
 steps = []  # name, what went wrong or "", seconds
 raw = {}  # figures as they were measured
+said_of_memory = []  # by bin/gpu/memory, which lists the GPUs
 rows = []  # the table: what, reach, seen, what it is compared with, good
 
 
@@ -229,11 +230,20 @@ def handover(node):
 def memory():
     """The Go client, and processes that are killed."""
     said = program([BIN + "/gpu/memory", "-tendril", BIN + "/tendril"], 60)
+    said_of_memory.append(said)
     for what, least, median in re.findall(r"^time   (.*?)\s+least +([0-9.]+) ms, median +([0-9.]+) ms", said, re.M):
         raw["memory: " + what] = [float(median)]
     pinned = re.search(r"driver's own, 1024 MiB: .*: (\S.*) ms", said)
     if pinned:
         raw["memory: the driver's own"] = [float(x) for x in pinned[1].split() if re.fullmatch(r"[0-9.]+", x)]
+
+
+def peers():
+    """Two GPUs: PyTorch's copies between them, and those of objects."""
+    if "cuda:1" not in "".join(said_of_memory):
+        print("one GPU")
+        return
+    tensors("peers.py")
 
 
 def tensors(script, *more):
@@ -292,6 +302,10 @@ def table():
         row(way + ", 1 GiB, pinned", rate("memory: %s by the keeper, again, 1024 MiB" % way), bus, "GB/s",
             ">= 0.95 x the driver", least=lambda x: .95 * x)
         row("the same, the first time: staged", rate("memory: %s by the keeper, the first time, 1024 MiB" % way), bus, "GB/s")
+    between = [raw[x][0] for x in raw if x.startswith("memory: from one GPU to another, 1024 MiB")]
+    if between:
+        row("from one GPU to another, 1 GiB", (1 << 30) / max(between) / 1e6, median("peers.py: PyTorch, 1024 MiB, 0 to 1"),
+            "GB/s", ">= 0.9 x PyTorch", least=lambda x: .9 * x)
     row("write 256 MiB of ordinary memory, forwarded", scaled("forwarded write_256MiB", 1e9),
         scaled("native write_256MiB", 1e9), "GB/s", ">= 2 x native", least=lambda x: 2 * x)
     row("read 256 MiB to ordinary memory, forwarded", scaled("forwarded read_256MiB", 1e9),
@@ -349,6 +363,7 @@ def main():
             node.end()
             shutil.copy(work + "/log", OUT + "/daemon.log")
     step("memory of GPUs", memory)
+    step("copies between two GPUs", peers, 10)
     step("PyTorch and CuPy", lambda: tensors("tensors.py", BIN + "/gpu"), 10)
     step("allocators, a full GPU, cudaIpcMemHandle_t", lambda: tensors("allocators.py"), 10)
     table()

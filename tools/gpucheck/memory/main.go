@@ -37,6 +37,7 @@ func main() {
 	program := flag.String("tendril", "bin/tendril", "the program")
 	driver := flag.String("driver", keeper.DefaultDriver, "the CUDA driver")
 	largest := flag.Uint64("bytes", 1<<30, "size of the large object")
+	peers := flag.Bool("peers", false, "only copies: of host memory, and between two GPUs")
 	role := flag.String("role", "", "what a child does; for this program itself")
 	flag.Parse()
 	if *role != "" {
@@ -47,7 +48,11 @@ func main() {
 		return
 	}
 	c := &check{program: *program, driver: *driver, out: os.Stdout}
-	if err := c.run(*largest); err != nil {
+	run := c.run
+	if *peers {
+		run = c.runPeers
+	}
+	if err := run(*largest); err != nil {
 		c.failed++
 		fmt.Println("FAILED:", err)
 	}
@@ -140,24 +145,45 @@ func (c *check) close() {
 	os.RemoveAll(c.dir)
 }
 
-func (c *check) run(largest uint64) (err error) {
+// begin starts the daemon, and lists the GPUs.
+func (c *check) begin() (list []client.GPU, err error) {
 	if c.dir, err = os.MkdirTemp("", "gpu-memory-"); err != nil {
-		return err
+		return nil, err
 	}
 	if err := c.start(); err != nil {
-		return err
+		return nil, err
 	}
 	begin := time.Now()
-	list, err := c.conn.GPUs(context.Background())
-	if err != nil {
-		return fmt.Errorf("the GPUs: %w", err)
+	if list, err = c.conn.GPUs(context.Background()); err != nil {
+		return nil, fmt.Errorf("the GPUs: %w", err)
 	}
 	fmt.Fprintf(c.out, "time   %-58s %.3f ms\n", "the keeper's start, and the list of GPUs", ms(time.Since(begin)))
 	for _, g := range list {
 		fmt.Fprintf(c.out, "cuda:%d %s %s, %d MiB, shares %v\n", g.Index, g.UUID, g.Name, g.Bytes>>20, g.Shares)
 	}
 	if len(list) == 0 {
-		return errors.New("there is no GPU")
+		return nil, errors.New("there is no GPU")
+	}
+	return list, nil
+}
+
+// runPeers is run's copies alone.
+func (c *check) runPeers(largest uint64) error {
+	list, err := c.begin()
+	if err != nil {
+		return err
+	}
+	gpu, what := list[0].UUID, strconv.FormatUint(largest>>20, 10)+" MiB"
+	if err := errors.Join(c.bus(gpu, largest), c.copies(gpu, largest, what)); err != nil || len(list) < 2 {
+		return err
+	}
+	return errors.Join(c.between(gpu, list[1].UUID, largest), c.between(gpu, list[1].UUID, 64<<20))
+}
+
+func (c *check) run(largest uint64) error {
+	list, err := c.begin()
+	if err != nil {
+		return err
 	}
 	gpu := list[0].UUID
 	one, err := c.conn.CreateDevice(context.Background(), gpu, 5<<20,
@@ -261,13 +287,13 @@ func (c *check) between(a, b object.Device, n uint64) error {
 		return err
 	}
 	defer last.Release()
-	from := last.ID()
+	from, where := last.ID(), "host memory to a GPU"
 	for _, gpu := range []object.Device{a, b, a} {
 		buf, err := c.conn.CreateDevice(context.Background(), gpu, n, client.CreateOptions{})
 		if err != nil {
 			return err
 		}
-		err = c.timed(fmt.Sprintf("%d MiB to GPU %s", n>>20, gpu), 5, func() error {
+		err = c.timed(fmt.Sprintf("from %s, %d MiB, at %.8s", where, n>>20, gpu), 11, func() error {
 			return c.conn.CopyObject(context.Background(), buf.ID(), 0, from, "", 0, n)
 		})
 		if err != nil {
@@ -278,7 +304,7 @@ func (c *check) between(a, b object.Device, n uint64) error {
 			return err
 		}
 		defer obj.Release()
-		from = obj.ID()
+		from, where = obj.ID(), "one GPU to another"
 	}
 	back, err := c.conn.Create(context.Background(), n, client.CreateOptions{Own: true})
 	if err != nil {

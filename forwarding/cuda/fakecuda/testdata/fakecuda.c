@@ -10,6 +10,8 @@
  *   CUDA_FAKE_ONCE=PATH    FAIL, DIE and HANG hold for the process that makes this file, and for none after it
  *   CUDA_FAKE_PIN=N        how much host memory may be pinned (default all); CUDA_FAKE_PEERS=0: no device reaches another
  *   CUDA_FAKE_MODE=N       the compute mode of all devices (default 0; 2: prohibited, 3: exclusive process)
+ *   CUDA_FAKE_ENABLE=CODE  what cuCtxEnablePeerAccess answers (default 0)
+ *   CUDA_FAKE_NAMES=PATH   PATH.PID has the name of every call, a line each
  *   CUDA_FAKE_LOG=PATH     PATH.PID always has "calls N left N", left being what was not given back
  *
  * Work of a stream does not happen by itself: fakecuda_later queues some, and who synchronises lets it happen.
@@ -31,12 +33,13 @@
 
 enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, INVALID_DEVICE = 101, INVALID_CONTEXT = 201,
 	ILLEGAL_ADDRESS = 700, NOT_PERMITTED = 800 };
-enum { HOST_ALREADY = 712, HOST_NOT = 713, STREAMS = 256 };
+enum { HOST_ALREADY = 712, HOST_NOT = 713, PEER_UNSUPPORTED = 217, PEER_ALREADY = 704, STREAMS = 256 };
 enum { DEVICES = 16, HANDLES = 4096, GRANULE = 2 << 20 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static long calls, left;
 static int initialised, contexts[DEVICES];
+static unsigned enabled[DEVICES]; /* by device: which others it reaches, a bit each */
 static size_t used[DEVICES];
 /* the kernel says when the last descriptor and mapping of an allocation is gone */
 static int watch = -1;
@@ -101,9 +104,28 @@ static int end(int answer)
 	return answer;
 }
 
+/* named notes a call. */
+static void named(const char *name)
+{
+	static int names = -1;
+	const char *path = getenv("CUDA_FAKE_NAMES");
+	char line[128];
+	int n = snprintf(line, sizeof line, "%s\n", name);
+	if (!path)
+		return;
+	if (names < 0) {
+		snprintf(line, sizeof line, "%s.%d", path, getpid());
+		names = open(line, O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
+		snprintf(line, sizeof line, "%s\n", name);
+	}
+	if (write(names, line, n) != n)
+		abort();
+}
+
 #define CALL \
 	int answer; \
 	pthread_mutex_lock(&lock); \
+	named(__func__); \
 	answer = trouble(++calls); \
 	if (answer) \
 		return end(answer)
@@ -182,7 +204,8 @@ int cuDevicePrimaryCtxRelease_v2(int device)
 	CALL;
 	if (device < 0 || device >= devices() || !contexts[device])
 		END(INVALID_CONTEXT);
-	contexts[device]--;
+	if (--contexts[device] == 0)
+		enabled[device] = 0;
 	left--;
 	END(SUCCESS);
 }
@@ -624,6 +647,20 @@ int cuDeviceCanAccessPeer(int *can, int device, int peer)
 	if (device < 0 || device >= devices() || peer < 0 || peer >= devices())
 		END(INVALID_DEVICE);
 	*can = device != peer && number("CUDA_FAKE_PEERS", 1);
+	END(SUCCESS);
+}
+
+int cuCtxEnablePeerAccess(void *context, unsigned flags)
+{
+	int peer = (int)((int *)context - contexts), code = (int)number("CUDA_FAKE_ENABLE", 0);
+	CALL;
+	if (flags || current < 0 || peer < 0 || peer >= devices() || !contexts[peer] || peer == current)
+		END(INVALID_CONTEXT);
+	if (code || !number("CUDA_FAKE_PEERS", 1))
+		END(code ? code : PEER_UNSUPPORTED);
+	if (enabled[current] & 1u << peer)
+		END(PEER_ALREADY);
+	enabled[current] |= 1u << peer;
 	END(SUCCESS);
 }
 
