@@ -18,7 +18,7 @@ export PYTHONPATH=client/python
 copies() { # BUILD …: bin/gpu/memory -peers, without the daemon's greetings
 	local build=$1
 	shift
-	timeout 30 bin/gpu/memory -peers -tendril "$build" "$@" 2>&1 | grep -v 'level=info' | tail -40
+	timeout 60 bin/gpu/memory -peers -tendril "$build" "$@" 2>&1 | grep -v 'level=info' | tail -40
 }
 
 nvidia-smi --query-gpu=index,name,driver_version,clocks.sm,pstate --format=csv,noheader
