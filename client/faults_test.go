@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,7 +41,8 @@ func become(uid int) error {
 // reachable lets other users come to a node's socket in a test's directory.
 func reachable(t *testing.T, n *node) {
 	t.Helper()
-	for dir := filepath.Dir(n.socket); strings.HasPrefix(dir, os.TempDir()+"/"); dir = filepath.Dir(dir) {
+	base := cmp.Or(os.Getenv("GOTMPDIR"), os.TempDir()) // where t.TempDir's are
+	for dir := filepath.Dir(n.socket); strings.HasPrefix(dir, base+"/"); dir = filepath.Dir(dir) {
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}

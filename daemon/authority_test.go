@@ -309,10 +309,7 @@ func TestRotationFindsTheNextLeader(t *testing.T) {
 	t.Setenv("TENDRIL_CREDENTIALS", t.TempDir())
 	w := newNetwork(t)
 	x := w.cluster(3)
-	leader := slices.IndexFunc(x.all, func(d *Daemon) bool { return d.meta.now.Load().raft.Leads() })
-	if leader < 0 {
-		t.Fatal("nobody leads")
-	}
+	leader := x.leader()
 	await.Until(t, "all nodes vote", func() bool { return x.votersAt((leader+1)%3) == 3 })
 	w.cutOff(leader, 3)
 	if s, err := rotate(t, x.conns[(leader+1)%3], false, false); err != nil || !s.Begun {

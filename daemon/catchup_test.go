@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -106,12 +105,8 @@ func TestNoQuorumNoWord(t *testing.T) {
 	for i := range x.all {
 		x.put(i, "here "+x.all[i].cfg.NodeName, []byte("bytes"), client.CreateOptions{})
 	}
-	leads := func() int {
-		return slices.IndexFunc(x.all, func(d *Daemon) bool { return d.meta.now.Load().raft.Leads() })
-	}
 	for _, behind := range []int{0, 1} { // the leader, and one that follows
-		await.Until(t, "a node leads", func() bool { return leads() >= 0 })
-		alone := (leads() + behind) % 3
+		alone := (x.leader() + behind) % 3
 		w.cutOff(alone, 3)
 		d, conn := x.all[alone], x.conns[alone]
 		other := (alone + 1) % 3

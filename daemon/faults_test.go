@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -127,8 +126,7 @@ func TestPartitions(t *testing.T) {
 	}
 	for end := time.Now().Add(soakTime(t, 12*time.Second)); time.Now().Before(end); faults++ {
 		name := shapes[random.IntN(len(shapes))]
-		lead := slices.IndexFunc(x.all, func(d *Daemon) bool { return d.meta.now.Load().raft.Leads() })
-		partitions[name](w, max(lead, 0), len(x.all), random)
+		partitions[name](w, max(x.leads(), 0), len(x.all), random)
 		// Pause: the time of the fault.
 		time.Sleep(faultTime(random))
 		w.heal()

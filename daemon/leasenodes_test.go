@@ -762,9 +762,21 @@ func TestPlaceGoesWithItsClient(t *testing.T) {
 func TestLeaseWaitsForASilentMember(t *testing.T) {
 	w := newNetwork(t)
 	w.devices = 1
+	var joined, told atomic.Bool
+	end := make(chan struct{})
+	defer close(end)
+	w.at = func(node int, step string) {
+		if node == 1 && step == "has told of its devices" && joined.Load() {
+			told.Store(true)
+			<-end // it has a device that no driver of its own has: it says so no more
+		}
+	}
 	x := w.cluster(2)
 	answered(t, x)
 	a, b := x.all[0], x.all[1]
+	joined.Store(true)
+	b.Reload()
+	await.Until(t, "it has told what its drivers have", told.Load)
 	if _, err := b.propose(&fsm.PutDevices{Node: b.meta.node, Incarnation: b.meta.incarnation,
 		Devices: []fsm.Device{{Key: fsm.DeviceKey{Driver: "d"}, Name: "b's"}}}); err != nil {
 		t.Fatal(err)

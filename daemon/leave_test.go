@@ -150,7 +150,7 @@ func TestVoterThatIsNeededStays(t *testing.T) {
 	x := w.cluster(3)
 	answered(t, x)
 	await.Until(t, "all nodes vote", func() bool { return x.votersAt(0) == 3 })
-	lead := slices.IndexFunc(x.all, func(d *Daemon) bool { return d.meta.now.Load().raft.Leads() })
+	lead := x.leader()
 	m := x.all[lead].meta.now.Load()
 	leaver, silent := x.all[(lead+1)%3], x.all[(lead+2)%3]
 	w.cutOff((lead+2)%3, 3)

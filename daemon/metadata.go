@@ -487,6 +487,7 @@ func (d *Daemon) publishDevices() {
 	if _, err := d.propose(cmd); err != nil && d.ctx.Err() == nil {
 		d.log.WithError(err).Warn("cannot tell the cluster of this node's devices")
 	}
+	d.at("has told of its devices")
 }
 
 func deviceOf(p *workers.Platform, dev clwire.DeviceSnapshot) fsm.Device {

@@ -357,8 +357,7 @@ func TestGoneWhileItIsHeld(t *testing.T) {
 func TestDeletedWhileCutOff(t *testing.T) {
 	w := newNetwork(t)
 	x := w.cluster(3)
-	lead := slices.IndexFunc(x.all, func(d *Daemon) bool { return d.meta.now.Load().raft.Leads() })
-	at := (max(lead, 0) + 1) % len(x.all)
+	at := (x.leader() + 1) % len(x.all)
 	id := x.put(at, "gone", noise(18, 1000), client.CreateOptions{})
 	x.share()
 	w.cutOff(at, len(x.all))

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -21,9 +22,19 @@ func (x *clusterOf) votersAt(i int) (n int) {
 // votes reports whether a node does, as another one knows it.
 func (x *clusterOf) votes(at, node int) bool { return x.nodeOf(at, node).Voter }
 
-// leader gives the node of some that leads, once all of them say that it does.
+// leads gives the node that leads at this moment; below 0: none does.
+func (x *clusterOf) leads() int {
+	return slices.IndexFunc(x.all, func(d *Daemon) bool { return d.meta.now.Load().raft.Leads() })
+}
+
+// leader gives the node of some, or of all, that leads, once all of them say that it does.
 func (x *clusterOf) leader(some ...int) (leader int) {
 	x.t.Helper()
+	if some == nil {
+		for i := range x.all {
+			some = append(some, i)
+		}
+	}
 	await.Until(x.t, "one of them leads, and all know", func() bool {
 		leader = -1
 		for _, i := range some {

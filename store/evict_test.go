@@ -574,16 +574,23 @@ type gatedDisk struct {
 	spill.Linux
 	gate chan struct{}
 
-	mu      sync.Mutex
-	written []string // the names of what came through, in order; guarded by mu
+	mu   sync.Mutex
+	came []string // the names of what came to the gate, in order; guarded by mu
 }
 
 func (d *gatedDisk) Rename(from, to string) error {
-	<-d.gate
 	d.mu.Lock()
-	d.written = append(d.written, filepath.Base(to))
+	d.came = append(d.came, filepath.Base(to))
 	d.mu.Unlock()
+	<-d.gate
 	return d.Linux.Rename(from, to)
+}
+
+// atMost gives the names of the first that came, so many at most.
+func (d *gatedDisk) atMost(n int) []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.came[:min(n, len(d.came))])
 }
 
 // TestDiskIsShared: a tenant that persists without end does not make another one wait for all of it.
@@ -620,10 +627,15 @@ func TestDiskIsShared(t *testing.T) {
 		}
 	})
 	waitFor(t, func() bool { return s.Status().DiskWaiting == many-spill.Parallel+1 })
+	for range spill.Parallel { // of those that are at the disk each makes room for one
+		disk.gate <- struct{}{}
+	}
+	waitFor(t, func() bool { return len(disk.atMost(2*spill.Parallel)) == 2*spill.Parallel })
+	if first := disk.atMost(2 * spill.Parallel); !slices.ContainsFunc(first, func(name string) bool {
+		return strings.Contains(name, one.String())
+	}) {
+		t.Errorf("the other tenant's object %v is not among the first at the disk: %v", one, first)
+	}
 	open()
 	all.Wait()
-	before := slices.IndexFunc(disk.written, func(name string) bool { return strings.Contains(name, one.String()) })
-	if before < 0 || before > 2*spill.Parallel { // what was at the disk, and as many that came to it with this one
-		t.Errorf("%d objects were written before the other tenant's one, of %v", before, disk.written)
-	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,7 +16,8 @@ import (
 // asNobody runs a command line of a node's as a user who owns nothing of it.
 func (n *node) asNobody(args ...string) (code int, said string) {
 	n.t.Helper()
-	for dir := n.dir; dir != os.TempDir(); dir = filepath.Dir(dir) {
+	base := cmp.Or(os.Getenv("GOTMPDIR"), os.TempDir()) // where t.TempDir's are
+	for dir := n.dir; strings.HasPrefix(dir, base+"/"); dir = filepath.Dir(dir) {
 		if err := os.Chmod(dir, 0o755); err != nil {
 			n.t.Fatal(err)
 		}
