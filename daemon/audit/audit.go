@@ -51,24 +51,26 @@ type Options struct {
 }
 
 const (
-	queued  = 4096 // events that wait for the disk
-	maxText = 512  // of one field of an event, in bytes
-	maxLine = 16 << 10
-	maxRead = 1 << 20 // of lines in an answer of Read, in bytes, and one line more
-	suffix  = ".log"
+	queued   = 4096 // events that wait for the disk
+	maxBatch = 256  // of them that are written in one call
+	maxText  = 512  // of one field of an event, in bytes
+	maxLine  = 16 << 10
+	maxRead  = 1 << 20 // of lines in an answer of Read, in bytes, and one line more
+	suffix   = ".log"
 )
 
 // Log is one series. Safe for concurrent use.
 type Log struct {
 	dir, series string
 	opts        Options
-	queue       chan Event
 	wanted      chan struct{} // has one where the writer is not to rest: somebody reads
 	ended       chan struct{} // closed by Close
 	lost        atomic.Uint64
 	running     sync.WaitGroup
 
 	mu     sync.Mutex
+	queue  []Event    // waits for the writer, at most queued events; nil where nothing waits
+	added  *sync.Cond // of mu: there is something in the queue, or the log is closed
 	closed bool
 	last   uint64 // number of the last line that was written
 
@@ -92,8 +94,9 @@ func Open(dir, series string, o Options) (*Log, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	l := &Log{dir: dir, series: series, opts: o, queue: make(chan Event, queued),
-		wanted: make(chan struct{}, 1), ended: make(chan struct{})}
+	l := &Log{dir: dir, series: series, opts: o, wanted: make(chan struct{}, 1),
+		ended: make(chan struct{})}
+	l.added = sync.NewCond(&l.mu)
 	files, err := l.files()
 	if err != nil {
 		return nil, err
@@ -125,13 +128,13 @@ func (l *Log) Add(e Event) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
-		return
-	}
-	select {
-	case l.queue <- e:
-	default:
+	switch {
+	case l.closed:
+	case len(l.queue) >= queued:
 		l.lost.Add(1)
+	default:
+		l.queue = append(l.queue, e)
+		l.added.Signal()
 	}
 }
 
@@ -143,7 +146,7 @@ func (l *Log) Close() error {
 	l.mu.Lock()
 	if !l.closed {
 		l.closed = true
-		close(l.queue)
+		l.added.Signal()
 		close(l.ended)
 	}
 	l.mu.Unlock()
@@ -172,20 +175,32 @@ func (l *Log) rest() {
 	}
 }
 
+// take waits for events and gives the first of them, in order; none: the log is closed, and all of them were given.
+// more: others wait. A queue that has become empty leaves no memory behind: a node has three logs, most of them with
+// nothing to write, and what they hold every garbage collection scans.
+func (l *Log) take() (batch []Event, more bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.queue) == 0 && !l.closed {
+		l.added.Wait()
+	}
+	if len(l.queue) <= maxBatch {
+		batch, l.queue = l.queue, nil
+		return batch, false
+	}
+	batch = slices.Clone(l.queue[:maxBatch])
+	clear(l.queue[:maxBatch]) // the next ones may be behind them in the same memory
+	l.queue = l.queue[maxBatch:]
+	return batch, true
+}
+
 // write is the writer.
 func (l *Log) write() {
 	var seen uint64 // of lost, that untold has
-	for e := range l.queue {
-		batch, more := []Event{e}, true
-		for more && len(batch) < 256 {
-			select {
-			case e, ok := <-l.queue:
-				if more = ok; ok {
-					batch = append(batch, e)
-				}
-			default:
-				more = false
-			}
+	for {
+		batch, more := l.take()
+		if len(batch) == 0 {
+			return
 		}
 		now := l.lost.Load()
 		l.untold, seen = l.untold+now-seen, now

@@ -183,3 +183,52 @@ func TestTheWriterRestsOnlyWhenAllIsWritten(t *testing.T) {
 		}
 	})
 }
+
+// TestTheQueueIsAsLongAsWhatWaits: up to its bound all is kept while the disk is slow, and what has been written takes
+// no memory.
+func TestTheQueueIsAsLongAsWhatWaits(t *testing.T) {
+	dir := t.TempDir()
+	told, goOn := make(chan error), make(chan struct{})
+	l := open(t, dir, Options{Fault: func(err error) { told <- err; <-goOn }})
+	full := filepath.Join(dir, "admin-00000000000000000001.log")
+	if err := os.Symlink("/dev/full", full); err != nil {
+		t.Fatal(err)
+	}
+	l.Add(Event{Of: "lost"})
+	if err := <-told; err == nil {
+		t.Fatal("nothing was said of lost lines")
+	}
+	if err := os.Remove(full); err != nil {
+		t.Fatal(err)
+	}
+	for i := range queued { // the writer waits for the test
+		l.Add(Event{Of: fmt.Sprint(i)})
+	}
+	if n := l.Lost(); n != 1 {
+		t.Errorf("%d events are lost before the queue is full", n)
+	}
+	l.Add(Event{Of: "one too many"})
+	if n := l.Lost(); n != 2 {
+		t.Errorf("%d events are lost where the queue has had one too many", n)
+	}
+	goOn <- struct{}{}
+	if err := <-told; err != nil {
+		t.Fatal(err)
+	}
+	goOn <- struct{}{}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	events, _, _, err := l.Read(0, 2*queued, all)
+	for i, e := range events {
+		if e.Of != fmt.Sprint(i) || e.Lost != map[int]uint64{0: 2}[i] {
+			t.Fatalf("line %d is %+v", i, e)
+		}
+	}
+	if err != nil || len(events) != queued {
+		t.Errorf("%d events, %v", len(events), err)
+	}
+	if n := cap(l.queue); n != 0 {
+		t.Errorf("a queue with nothing in it has room for %d events", n)
+	}
+}
