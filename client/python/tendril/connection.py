@@ -217,8 +217,7 @@ class Connection:
         self.pid = process
         self._tidier = tidy.Tidier(self) if background else None
         self._arrived: Deque[Any] = collections.deque()  # what recvmsg returned; the reader's
-        self._mark = memory.Mark()
-        memory.when_gone(self._mark, partial(_dropped, self._tidier, self._arrived))
+        self._end = memory.End(partial(_dropped, self._tidier, self._arrived))
         self._sending = threading.Lock()
         self._turn_lock = threading.Lock()  # of _turn; to take it directly is faster
         self._turn = threading.Condition(self._turn_lock)

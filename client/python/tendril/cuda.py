@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Tuple
 from . import dlpack, wire
 from .errors import Full, Invalid, NoDevice, Protocol, TendrilError, Unsupported
 from .layouts import Layout, c_strides, item_size
-from .memory import Descriptor, Mark, when_gone
+from .memory import Descriptor, End
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -213,7 +213,8 @@ class Memory:
         """size: the object's bytes. whole: those of the allocation, which are mapped."""
         self.uuid, self.size = uuid, size
         self._whole, self._lease, self._file = whole, lease, file
-        self._lock, self._mark = threading.Lock(), Mark()
+        self._lock = threading.Lock()
+        self._end: Optional[End] = None
         self._address, self._ordinal = 0, -1
         self._driver: Optional[Driver] = None
 
@@ -227,11 +228,11 @@ class Memory:
                 use = driver()
                 self._ordinal = use.ordinal(self.uuid)
                 with use.context(self._ordinal):
-                    self._address = _map(use, self._ordinal, self._file.fileno(), self._whole)
-                    self._driver = use
-                    when_gone(self._mark, partial(_unmap, use, self._ordinal, [
+                    at = _map(use, self._ordinal, self._file.fileno(), self._whole)
+                    self._end = End(partial(_unmap, use, self._ordinal, [
                         ("cuCtxSynchronize",),  # cuMemUnmap does not wait for kernels
-                        ("cuMemUnmap", self._address, self._whole), ("cuMemAddressFree", self._address, self._whole)]))
+                        ("cuMemUnmap", at, self._whole), ("cuMemAddressFree", at, self._whole)]), self._lease)
+                    self._address, self._driver = at, use
                     self._file.close()
             elif self._driver.pid != os.getpid():
                 driver()  # which says why this cannot be
@@ -443,8 +444,7 @@ class IPCArray:
         with use.context(ordinal):
             use.call("cuIpcOpenMemHandle_v2", ctypes.byref(at), _Handle.from_buffer_copy(handle), 1)
         self._base.append(at.value)
-        self._mark = Mark()
-        when_gone(self._mark, partial(_dropped, use, ordinal, self._base))
+        self._end = End(partial(_dropped, use, ordinal, self._base))
 
     @property
     def __cuda_array_interface__(self) -> Dict[str, Any]:

@@ -60,30 +60,34 @@ untrack = ctypes.pythonapi.PyObject_GC_UnTrack
 untrack.restype, untrack.argtypes = None, [ctypes.py_object]
 
 
-class Mark:
-    """What when_gone takes in the place of a thing that may refer to itself: its attribute, to which nothing else
-    refers.
+class End:
+    """The end of a thing that may refer to itself: an attribute of it, to which nothing else refers. When it goes, work
+    is called. The thing's other attributes may have gone before; what keeps refers to has not.
     """
 
     __slots__ = ("__weakref__",)
 
+    def __init__(self, work: Callable[[], None], keeps: Any = None) -> None:
+        when_gone(self, work, keeps)
 
-def when_gone(thing: object, work: Callable[[], None]) -> None:
+
+def when_gone(thing: object, work: Callable[[], None], keeps: Any = None) -> None:
     """Calls work when nothing refers to thing any more, in any thread. A thing has one such work. It raises nothing.
+    What keeps refers to goes after that.
 
     Precondition: nothing to which thing refers leads back to it, because no garbage collection would find that.
     An interrupt meanwhile is raised behind it. Then work is called again, from its beginning.
     weakref.finalize takes five times as long.
     """
     untrack(thing)
-    steps = _ending(id(thing), work)
+    steps = _ending(id(thing), work, keeps)
     next(steps)
     _ends[id(thing)] = weakref.ref(thing, steps.send)
 
 
-def _ending(key: int, work: Callable[[], None], keeps: Any = None,
+def _ending(key: int, work: Callable[[], None], keeps: Any,
             finalizing: Callable[[], bool] = sys.is_finalizing) -> "Generator[Any, Any, None]":
-    """The steps of an end. The first waits for it, and keeps what work does not.
+    """The steps of an end. The first waits for it.
 
     The interpreter looks for signals where a function of Python begins. In a callback of a weak reference, or in
     __del__, an interrupt is printed there and lost. A generator goes on within its try.

@@ -6,11 +6,10 @@ import struct
 from functools import partial
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional, Sequence, Tuple
 
-from . import wire
+from . import memory, wire
 from .connection import Connection, Hold
 from .data import meta_of, source_of
 from .errors import Ended, Invalid, Sealed, Unsupported
-from .memory import Mark, when_gone
 from .objects import Draft, Object
 
 if TYPE_CHECKING:
@@ -41,8 +40,7 @@ class _End:
         self._client, self._live, self.name, self._number = client, live, name, number
         self._closed = False
         self._hold = Hold(self._body(), wire.STREAM_CLOSE)
-        self._mark = Mark()
-        when_gone(self._mark, live.at_end(0, self._hold))
+        self._end = memory.End(live.at_end(0, self._hold))
 
     def _body(self) -> bytes:
         if self._closed:

@@ -494,6 +494,24 @@ class Interfaces(WithGPUs):
         self.assertEqual(left(), before)
         self.assertEqual(told, [(b"text", mapped)])
 
+    def test_the_mapping_ends_before_the_reference(self):
+        """Memory to which nobody refers any more may be given to others."""
+        class Reference:
+            def __init__(self, lease):
+                self.lease = lease
+
+            def __del__(self):
+                told.append(left())
+
+        told = []
+        self.gpu_object(b"text", "read").release()
+        before = left()
+        o = self.store.get("read")
+        o._memory._lease = Reference(o._memory._lease)
+        o.cuda()
+        del o
+        self.assertEqual(told, [before])
+
     def test_the_mapping_ends_after_the_work(self):
         o = self.gpu_object(b"x")
         later(7, o.cuda().address, 1)  # a kernel that runs when its tensor is dropped
