@@ -96,8 +96,8 @@ func (c *Context) Reaches(other *Context) (bool, error) {
 	return can != 0, err
 }
 
-// EnablePeer has this context's device reach the other one's for as long as the contexts last. Memory can be mapped for
-// another device without it, but the driver then takes longer at every mapping: 1.0 ms instead of 0.1 for 64 MiB on two
+// EnablePeer enables this context's access to the other one's memory for as long as the contexts last. Memory can be
+// mapped for another device without it, but each mapping then takes longer: 1.0 ms instead of 0.1 for 64 MiB on two
 // H100s, 9.5 instead of 9.0 for 1 GiB. Already enabled is no error.
 func (c *Context) EnablePeer(other *Context) error {
 	result := C.tc_enable_peer(c.l.handle, c.context, other.context)

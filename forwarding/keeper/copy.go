@@ -16,8 +16,8 @@ type copying struct {
 	to, from place
 	id       uint64
 	sides    [2]clwire.KeeperPlace // as the first step named them, without offsets: to's, from's
-	peers    bool                  // to's device has from's memory mapped, too
-	why      string                // not, or host memory is not pinned
+	peers    bool                  // to's device, and no other, has from's memory mapped
+	why      string                // not peers, or host memory is not pinned
 }
 
 // place is one side of a copy: memory of a device, or of the host.
@@ -128,8 +128,8 @@ func (p *place) mapFor(own, user *cuda.Context, at clwire.KeeperPlace, fd int) e
 	return nil
 }
 
-// mapSource maps what is copied from: for the device that copies alone, which is the destination's, where that reaches
-// it. Each device for which memory is mapped takes time.
+// mapSource maps what is copied from, where the destination's device reaches it for that one alone, which copies: each
+// device for which memory is mapped takes time.
 func (k *keeper) mapSource(c *copying, at clwire.KeeperPlace, fd int) error {
 	to := c.to.context
 	if at.Device == "" || to == nil || at.Device == c.sides[0].Device {
@@ -159,8 +159,8 @@ func (k *keeper) mapSource(c *copying, at clwire.KeeperPlace, fd int) error {
 	return c.from.mapFor(own, own, at, fd)
 }
 
-// reach reports whether a device can have another one's memory, and makes that ready once, in both directions. Where
-// the driver does not, mapping memory does it each time.
+// reach reports whether a device can have another one's memory mapped, and enables that once. Where the driver refuses
+// to enable it, each mapping does.
 func (k *keeper) reach(to, from *cuda.Context) (bool, error) {
 	pair := [2]*cuda.Context{to, from}
 	if can, known := k.reaches[pair]; known {
@@ -170,11 +170,8 @@ func (k *keeper) reach(to, from *cuda.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	for _, x := range [][2]*cuda.Context{{to, from}, {from, to}} {
-		if !can {
-			break
-		}
-		if err := x[0].EnablePeer(x[1]); errors.Is(err, cuda.ErrLasts) {
+	if can {
+		if err := to.EnablePeer(from); errors.Is(err, cuda.ErrLasts) {
 			return false, err
 		}
 	}
