@@ -20,8 +20,8 @@ from . import connection, objects, wire
 from .connection import Connection, Hold, opened
 from .data import is_pickle, meta_of, pickled, source_of
 from .errors import (
-    Disconnected, Full, Invalid, Limit, NoDevice, NotFound, NotSealed, Permission, Protocol, Quota, TendrilError,
-    Timeout, Unsupported,
+    Busy, Disconnected, Full, Invalid, Limit, NoDevice, NotFound, NotSealed, Permission, Protocol, Quota,
+    TendrilError, Timeout, Unsupported,
 )
 from .objects import CudaDraft, CudaObject, Draft, IDText, Info, Object, ObjectID, Part, Tree
 from .source import Source
@@ -125,6 +125,7 @@ class Client:
         live = self._live
         if live is not None and live.pid == connection.process and (live.alive or not self._reconnect):
             return live
+        self._may_wait()
         with self._lock:
             if self._closed:
                 raise Disconnected("this client was closed")
@@ -136,6 +137,11 @@ class Client:
                 live = None
             self._live = self._reopen(live)
             return self._live
+
+    def _may_wait(self) -> None:
+        """Raises Busy where the caller would wait for its own thread, which connects: see connection.interrupts."""
+        if self._lock.locked() and connection.interrupts(self):
+            raise Busy("a __del__ method or a signal handler that interrupts a connect cannot use the client, too")
 
     def _reopen(self, before: Optional[Connection]) -> Connection:
         """A new connection, which claims the references of a lost one of this process."""
@@ -188,13 +194,19 @@ class Client:
     def close(self) -> None:
         """Ends the connection, and with it unsealed objects and references. Views of sealed objects stay readable.
 
-        Later requests raise Disconnected. A second call does nothing.
+        Later requests raise Disconnected. A second call does nothing. Raises Busy in a __del__ method or a signal
+        handler that interrupts a call.
         """
+        self._may_wait()
         with self._lock:
             self._closed = True
             live, self._live = self._live, None
         if live is not None and live.pid == connection.process:
-            live.close()
+            try:
+                live.close()
+            except Busy:
+                self._closed, self._live = False, live
+                raise
 
     def __enter__(self) -> "Client":
         return self

@@ -26,7 +26,7 @@ from functools import partial
 from typing import Any, Callable, Deque, Dict, Iterator, List, NoReturn, Optional, Set, TypeVar
 
 from . import memory, pages, tidy, wire
-from .errors import Disconnected, Full, Invalid, Permission, Protocol, TendrilError, Unsupported, from_code
+from .errors import Busy, Disconnected, Full, Invalid, Permission, Protocol, TendrilError, Unsupported, from_code
 
 _HELLO_SECONDS = 30.0
 _MAX_REPLY = 256 << 20  # bytes of one reply in all its frames
@@ -62,6 +62,23 @@ _RELEASE_HEAD = wire.HEADER.pack(16, wire.RELEASE, 0, 0)
 
 _T = TypeVar("_T")
 Decode = Callable[[wire.Fields], Any]
+
+
+_PACKAGE = __name__.rpartition(".")[0] + "."
+
+
+def interrupts(thing: object) -> bool:
+    """Whether what calls the caller interrupted a method of thing in this thread: a __del__ method, in a garbage
+    collection, or a signal handler. Such a method may hold locks, which it gives back afterwards only.
+    """
+    frame, apart = sys._getframe(1), False
+    while frame is not None:
+        if not str(frame.f_globals.get("__name__")).startswith(_PACKAGE):
+            apart = True
+        elif apart and frame.f_locals.get("self") is thing:
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
 
 
 # This process's number. A fork brings another one: to ask the kernel with each request would cost a system call more.
@@ -265,8 +282,17 @@ class Connection:
             raise Protocol("the daemon chose version %d; this client offered %d to %d" % (
                 self.version, wire.LOWEST_VERSION, wire.VERSION))
 
+    def may_wait(self) -> None:
+        """Raises Busy where the caller would wait for a lock that its own thread holds, or for a reply that its own
+        thread reads: see interrupts.
+        """
+        if (self._reading is not None or self._turn_lock.locked() or self._sending.locked()) and interrupts(self):
+            raise _busy()
+
     def close(self) -> None:
-        """Ends the connection. Memory that is in use stays mapped until its last view is gone."""
+        """Ends the connection. Memory that is in use stays mapped until its last view is gone. Raises Busy."""
+        if self._turn_lock.locked() and interrupts(self):
+            raise _busy()
         self._flush_ended()
         self._fail(Disconnected("the connection was closed"))
 
@@ -336,6 +362,8 @@ class Connection:
         meanwhile is called between sending and waiting. pushes: the reference that the stream has if this succeeds,
         also if the caller is interrupted.
         """
+        if self._reading is not None or self._turn_lock.locked() or self._sending.locked():
+            self.may_wait()
         p, number = Pending(kind, decode), 0
         unsent = [b""]  # the request, until it is among what is sent
         whole = False
@@ -377,6 +405,7 @@ class Connection:
 
     def call_many(self, kind: int, payloads: List[bytes], decode: Decode) -> List[Any]:
         """Sends requests in one write. Returns for each what decode makes of its reply, or the reply's error."""
+        self.may_wait()
         calls, raw = [Pending(kind, decode) for _ in payloads], b""
         unsent = [b""]  # as in call
         try:
@@ -404,6 +433,7 @@ class Connection:
 
     def begin(self, kind: int, payload: bytes, decode: Decode, then: "Callable[[Pending], None]") -> Pending:
         """Sends a request for which no thread waits. then is called once, in any thread, when its reply has come."""
+        self.may_wait()
         p = Pending(kind, decode)
         p.then = then
         number, begins = 0, False
@@ -433,6 +463,7 @@ class Connection:
 
     def unwanted(self, decode: Decode) -> List[Pending]:
         """The requests with this decode whose replies have not come, and are taken by nobody."""
+        self.may_wait()
         with self._turn_lock:
             return [p for p in self._pending.values() if p.done and p.decode == decode]
 
@@ -470,6 +501,7 @@ class Connection:
 
     def stream(self, kind: int, payload: bytes, each: Callable[[bytes], None]) -> Pending:
         """Sends a request whose reply goes on until the connection ends. pump calls each with its frames."""
+        self.may_wait()
         p = Pending(kind, wire.nothing)
         p.each = each
         with self._turn_lock:
@@ -795,6 +827,7 @@ class Connection:
 
     def freeze(self, number: int) -> None:
         """Unmaps an object's own segment. From now on it is mapped read-only. Raises Invalid if it has leases."""
+        self.may_wait()
         with self._sending:
             while not self._take_ended():
                 time.sleep(0)
@@ -817,6 +850,7 @@ class Connection:
 
     def shut(self, hold: Hold, tight: bool) -> None:
         """Ends the filling of hold's object. With tight, writes to its pages fault from now on."""
+        self.may_wait()
         with self._turn_lock:
             self._leave(hold, tight)
 
@@ -1153,6 +1187,10 @@ class Connection:
                         self._forget(segment)
             self._push(_SEND)
         self._flush_ended()
+
+
+def _busy() -> Busy:
+    return Busy("a __del__ method or a signal handler that interrupts a call to this connection cannot call, too")
 
 
 def _own(arrived: Deque[Any], fds: "Deque[memory.Descriptor]") -> None:

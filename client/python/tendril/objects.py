@@ -453,6 +453,7 @@ class Draft(Unsealed):
         return self._sealed(wire.SEAL_FILLED, body, self._strict)
 
     def _sealed(self, kind: int, body: bytes, strict: bool) -> Object:
+        self._connection.may_wait()
         seen = self._end_views()
         # Sealed or not, if this is interrupted: the daemon takes it as an abort of an unsealed object.
         self._hold.ends_with = wire.RELEASE

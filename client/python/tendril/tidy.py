@@ -52,7 +52,9 @@ class Tidier:
             pass
 
     def start(self) -> None:
-        """Starts the thread, unless it runs or end was called."""
+        """Starts the thread, unless it runs or end was called, or somebody starts or ends it just now."""
+        if self._starting.locked():
+            return  # perhaps by this very thread, in a garbage collection: a later call starts it
         with self._starting:
             if self._thread is None and not self._over:
                 self._thread = threading.Thread(target=self._run, name="tendril tidier", daemon=True)

@@ -163,6 +163,51 @@ sys.keep = Writes(store.get("small")._part)
 """
 
 
+_CALLS = """
+import gc, json, os, signal, sys
+import tendril
+from tendril import connection, wire
+
+class Calls:
+    def __init__(self, call):
+        self.call, self.itself = call, self
+
+    def __del__(self):
+        calls(self.call)
+
+def calls(call):
+    try:
+        told.append(repr(call()))
+    except tendril.TendrilError as e:
+        told.append(type(e).__name__)
+
+def collects(call):
+    Calls(call)
+    gc.collect()
+
+def signals(call):
+    signal.signal(signal.SIGUSR1, lambda *_: calls(call))
+    os.kill(os.getpid(), signal.SIGUSR1)
+
+gc.disable()
+told = []
+store = tendril.connect(sys.argv[1])
+live = store._connection()
+for amid in collects, signals:
+    sealed, aborted = store.create(5000), store.create(5000)
+    sealed.data[:] = aborted.data[:] = b"d" * 5000
+    for call in [lambda: store.get("small"), lambda: store.create(10), lambda: store.stat("small"), sealed.seal,
+                 aborted.abort, lambda: next(store.list()), lambda: store.get_many(["small"]), store.close]:
+        live.call(wire.SWEEP, b"", lambda f: (connection._decode_sweep(f), amid(call)))  # under the connection's locks
+    told.append(store.get("small").bytes() == b"s" * 5000)
+    aborted.abort()
+    told.append(sealed.seal().bytes() == b"d" * 5000)
+    del sealed, aborted, call
+store.close()
+print(json.dumps(told))
+"""
+
+
 class Finalizers(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -197,6 +242,13 @@ class Finalizers(unittest.TestCase):
                 told = dict(line.split(": ", 1) for line in lines)
                 self.assertEqual(sorted(told), sorted(json.loads(names)))
                 self.assertEqual({k: v for k, v in told.items() if v != "True" and not k.endswith("?")}, {})
+
+    def test_a_call_amid_a_call_is_refused(self):
+        """Of a __del__ method or a signal handler, which would wait for its own thread. An abort waits for nothing."""
+        done = self.program(_CALLS)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+        told = json.loads(done.stdout)
+        self.assertEqual(told, 2 * (4 * ["Busy"] + ["None"] + 3 * ["Busy"] + 2 * [True]))
 
     @unittest.skipIf(platform.machine() != "x86_64", "a write is explained on x86-64")
     def test_a_write_at_the_interpreters_end_is_explained(self):
