@@ -87,9 +87,9 @@ HANGS := 45m
 GOTEST_FLAGS := -vet=off -ldflags=-w
 # What the race detector needs is compiled for it alone, and so without that too: a twentieth less to compile.
 RACE_FLAGS := -vet=off -ldflags=-w -gcflags=all=-dwarf=false -race -short -timeout $(HANGS)
-# The detector has 2 bytes for each of the program's. By default it maps those of an object of more than 32 KiB anew
-# whenever one is made, which costs page faults; under some hypervisors these were half of all processor time. So it
-# clears them in place, up to 16 MiB, and uses huge pages. What it finds is the same.
+# The detector has 2 bytes of its own for each of an object's. When an object of more than 64 KiB is made, it maps them
+# anew by default, and each page faults again: under some hypervisors that was half of all processor time. So it clears
+# them in place for objects of up to 16 MiB, and uses huge pages. What it finds is the same.
 GORACE ?= clear_shadow_mmap_threshold=16777216 no_huge_pages_for_shadow=0
 RACE_TEST := GORACE='$(GORACE)' $(GOTEST)
 # What a step needs built. Steps of make test find it there.

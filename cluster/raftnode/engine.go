@@ -115,9 +115,8 @@ func (e *engine) start(opts Options, logger hclog.Logger, disk *disk, trans raft
 	if e.raft, err = raft.NewRaft(conf, e.machine, cache, e.vote, disk.snapshots, trans); err != nil {
 		return e.explain(err)
 	}
-	// The library says it among twenty texts that it makes for that (Stats): too much for a status, which the leader
-	// looks at four times a second.
-	restored, _ := strconv.ParseUint(e.raft.Stats()["last_snapshot_index"], 10, 64)
+	// Stats makes twenty strings: too many for a status, which the leader asks for four times a second.
+	restored, _ := strconv.ParseUint(e.raft.Stats()["last_snapshot_index"], 10, 64) // the library's own number
 	disk.snapshots.reached(restored)
 	e.started.Store(e.raft)
 	e.log.armed.Store(true)

@@ -87,7 +87,7 @@ type Keeper struct {
 	until   time.Time // no keeper is started before
 	copies  map[clwire.KeeperWay]CopyStatus
 	last    uint64                      // number of the last copy
-	paces   map[[2]object.Device]uint64 // by destination and source: how many bytes take a turn
+	paces   map[[2]object.Device]uint64 // by destination and source, two GPUs: the bytes that take turnTime
 	// by the process: host memory that it has pinned, or with Options.OpenCL the names of memory that it has
 	pinned  map[clwire.HostMemory]struct{}
 	doomed  []clwire.HostMemory // of pinned: what the process is to forget
@@ -368,15 +368,15 @@ func (k *Keeper) Copy(who store.Asker, to, from store.Place, bytes uint64) error
 	return nil
 }
 
-// pace is how many bytes the first request of a copy has: between two GPUs as many as the last one between them had.
-// Host memory says nothing: the next segment may be one that is not pinned.
+// pace gives the bytes of a copy's first request. Between two GPUs they are what the last copy has noted (paced). Host
+// memory says nothing: the next segment may be one that is not pinned.
 func (k *Keeper) pace(to, from store.Place) uint64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return cmp.Or(k.opts.StepBytes, k.paces[[2]object.Device{to.Device, from.Device}], firstStep)
 }
 
-// paced notes how many bytes the request after one of n had, or would have.
+// paced notes the bytes of the request that comes after one of n, or would come.
 func (k *Keeper) paced(to, from store.Place, n, step uint64) {
 	if n < leastStep || to.Device.IsZero() || from.Device.IsZero() {
 		return
@@ -395,8 +395,8 @@ const (
 	turnTime  = 20 * time.Millisecond
 )
 
-// thisStep is a request's bytes, of those that are left. Where turns are measured, it takes the last few along: a
-// request for them would take longer than they do.
+// thisStep gives a request's bytes, of those that are left. Where turns are measured, the last few go along: a request
+// of their own would take longer than they do.
 func thisStep(left, step uint64, measured bool) uint64 {
 	if measured && left <= step+step/4 {
 		return left
@@ -623,7 +623,7 @@ func (k *Keeper) running() (*process, error) {
 	return p, nil
 }
 
-// present is running, but nil where one is to be started.
+// present gives the process; nil: running is to start one. The turn is held.
 func (k *Keeper) present() (*process, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

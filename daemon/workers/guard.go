@@ -97,17 +97,15 @@ func (l leader) letGo() {
 	}
 }
 
-// pidfdSignalProcessGroup has pidfd_send_signal(2) mean the group of which the process was the first, also where that
+// pidfdSignalProcessGroup has pidfd_send_signal(2) signal the group of which the process was the first, also where that
 // has been reaped: Linux 6.9 and later.
 const pidfdSignalProcessGroup = 1 << 2
 
 // killGroup kills what is left of the group with this number.
 func (l leader) killGroup(pid int) {
 	if l.File != nil {
-		switch err := unix.PidfdSendSignal(int(l.Fd()), unix.SIGKILL, nil, pidfdSignalProcessGroup); {
-		case err == nil, errors.Is(err, unix.ESRCH):
-			return
-		case l.replaced(pid):
+		err := unix.PidfdSendSignal(int(l.Fd()), unix.SIGKILL, nil, pidfdSignalProcessGroup)
+		if err == nil || errors.Is(err, unix.ESRCH) || l.replaced(pid) {
 			return
 		}
 	}

@@ -1,6 +1,6 @@
 // Package fakedriver compiles drivers for tests: shared objects that are loaded as a vendor's is.
 //
-// It trusts its caller, a test. What it has compiled is its only state; no locks that others see.
+// It trusts its caller, a test. What it has compiled is its only state; no lock is held when it returns.
 package fakedriver
 
 import (
@@ -18,12 +18,12 @@ import (
 //go:embed trouble.h
 var trouble []byte
 
-// drivers are what this process has compiled: by name, flags and source, what a sync.OnceValues gives.
+// drivers has what this process has compiled, or compiles: by name, source and flags, a function of sync.OnceValues.
 var drivers sync.Map
 
 // Build compiles a driver from C, which lies in forwarding/KIND/NAME/testdata and may include trouble.h, and gives the
-// path of lib<name>.so, a file of this test's own. It lasts as long as the test. A process compiles a driver once: for
-// each of a package's tests anew it was most of what the package took.
+// path of lib<name>.so, a file of this test's own. It lasts as long as the test. A process compiles a driver once:
+// compiling it for each test was half of what a package's tests took.
 func Build(t testing.TB, name string, source []byte, flags ...string) string {
 	t.Helper()
 	key := strings.Join(append([]string{name, string(source)}, flags...), "\x00")
