@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import TYPE_CHECKING, Any, Callable, Dict, List
+from typing import TYPE_CHECKING, Any, Callable, Dict
 
 from .immortal import immortal
 
@@ -34,8 +34,6 @@ class _Spec(ctypes.Structure):
 _BF_GETBUFFER = 1  # typeslots.h
 _BASETYPE, _VERSION_TAG = 1 << 10, 1 << 18  # Py_TPFLAGS_BASETYPE; the other is Py_TPFLAGS_DEFAULT
 
-_kept: List[Any] = immortal([])  # what classes refer to: objects may outlive this module
-
 
 def _new_exporter() -> Any:
     """Makes the class."""
@@ -52,7 +50,7 @@ def _new_exporter() -> Any:
     function = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p, ctypes.c_int)(fill)
     slots = (_Slot * 2)(_Slot(_BF_GETBUFFER, ctypes.cast(function, ctypes.c_void_p)), _Slot(0, None))
     spec = _Spec(b"tendril.exporter.Exporter", 0, 0, _BASETYPE | _VERSION_TAG, slots)
-    _kept.extend((function, slots, spec))
+    immortal((function, slots, spec))  # the class refers to them, and its objects may outlive this module
     make = ctypes.pythonapi.PyType_FromSpec
     make.restype, make.argtypes = ctypes.py_object, [ctypes.POINTER(_Spec)]
     return make(spec)
@@ -71,7 +69,7 @@ def released(kind: type, why: Callable[[Any], None]) -> Any:
         function = ctypes.cast(ctypes.pythonapi.PyObject_AsFileDescriptor, ctypes.c_void_p)
         slots = (_Slot * 2)(_Slot(_BF_GETBUFFER, function), _Slot(0, None))
         spec = _Spec(("%s.%s" % (kind.__module__, kind.__name__)).encode(), 0, 0, _BASETYPE | _VERSION_TAG, slots)
-        _kept.extend((slots, spec))
+        immortal((slots, spec))
         make = ctypes.pythonapi.PyType_FromSpecWithBases
         make.restype, make.argtypes = ctypes.py_object, [ctypes.POINTER(_Spec), ctypes.py_object]
         found = _released[kind] = make(spec, (kind,))

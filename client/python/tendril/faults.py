@@ -64,7 +64,6 @@ _table: Any = None            # the table that the handler reads; like the handl
 _free: List[int] = []         # free entries of the table
 _at: Dict[int, int] = {}      # entries by address
 _once = threading.Lock()
-_kept: List[Any] = immortal([])
 
 
 def entered(address: int, size: int) -> None:
@@ -144,7 +143,7 @@ def _install(table: Any) -> bool:
     if libc.mprotect(start, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_EXEC) != 0:
         return False
     handler = _Sigaction(handler=start, flags=_SA_SIGINFO | _SA_ONSTACK | _SA_NODEFER)
-    _kept[:] = [table, text, page]
+    immortal((table, text, page))  # the handler's
     return bool(libc.sigaction(signal.SIGSEGV, ctypes.byref(handler), None) == 0)
 
 
