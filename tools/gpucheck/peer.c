@@ -3,8 +3,9 @@
  *   peer [FIRST SECOND [libcuda.so.1]]
  *
  * For each way and size a line: us of the first copy, the median of the others and its rate, the rate of the copying
- * alone, and the medians of each call. A way that fails says so, and the next one is tried. Ways that need a context of
- * their own, or that may end the process, run in children: PEER_KINDS chooses some. The exit status is how many failed.
+ * alone, and the medians of each call. A way that fails says so, and the next one is tried. The ways are tried as they
+ * are, with peer access enabled, and with that of the GPU alone that copies, as in the keeper; then more is asked of
+ * cuMemSetAccess. Each kind runs in a child: PEER_KINDS chooses some. The exit status is how many failed.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -28,14 +29,6 @@ typedef struct {
 	int place, id, flags;
 } access_to; /* CUmemAccessDesc */
 
-typedef struct {
-	int order;
-	struct {
-		int type, id;
-	} from, to;
-	unsigned flags;
-} attributes; /* CUmemcpyAttributes */
-
 #define FUNCTIONS(F) \
 	F(init, "cuInit", (unsigned)) \
 	F(error_name, "cuGetErrorName", (int, const char **)) \
@@ -44,7 +37,6 @@ typedef struct {
 	F(driver, "cuDriverGetVersion", (int *)) \
 	F(can_access, "cuDeviceCanAccessPeer", (int *, int, int)) \
 	F(p2p, "cuDeviceGetP2PAttribute", (int *, int, int, int)) \
-	F(flags, "cuDevicePrimaryCtxSetFlags_v2", (int, unsigned)) \
 	F(retain, "cuDevicePrimaryCtxRetain", (void **, int)) \
 	F(current, "cuCtxSetCurrent", (void *)) \
 	F(synchronize, "cuCtxSynchronize", (void)) \
@@ -63,14 +55,9 @@ typedef struct {
 	F(read, "cuMemcpyDtoH_v2", (void *, u64, size_t)) \
 	F(copy, "cuMemcpyDtoD_v2", (u64, u64, size_t)) \
 	F(copy_later, "cuMemcpyDtoDAsync_v2", (u64, u64, size_t, void *)) \
-	F(any, "cuMemcpy", (u64, u64, size_t)) \
-	F(any_later, "cuMemcpyAsync", (u64, u64, size_t, void *)) \
 	F(peer, "cuMemcpyPeer", (u64, void *, u64, void *, size_t)) \
-	F(peer_later, "cuMemcpyPeerAsync", (u64, void *, u64, void *, size_t, void *)) \
-	F(batch, "cuMemcpyBatchAsync_v2", (u64 *, u64 *, size_t *, size_t, attributes *, size_t *, size_t, void *)) \
 	F(stream, "cuStreamCreate", (void **, unsigned)) \
 	F(wait, "cuStreamSynchronize", (void *)) \
-	F(ask, "cuStreamQuery", (void *)) \
 	F(fill, "cuMemsetD8_v2", (u64, unsigned char, size_t))
 
 static struct {
@@ -83,7 +70,7 @@ enum { REPEATS = 6, MOST_STREAMS = 4, MIB = 1 << 20, STEP = 256 * MIB };
 /* who has the memory mapped: its own GPU, then the other one by a second call; both by one call; who copies alone; its
  * own GPU alone; who copies, in parts */
 enum access { TWICE, BOTH, ALONE, OWN, PARTS };
-enum how { COPY, COPY_LATER, ANY, ANY_LATER, PEER, PEER_LATER, BATCH, POLLED };
+enum how { COPY, COPY_LATER, PEER };
 
 typedef struct {
 	const char *name;
@@ -92,7 +79,7 @@ typedef struct {
 	enum how how;
 	int streams;
 	size_t step;
-	int kept;    /* 1: mapped once for all copies; 2: addresses are reserved once */
+	int kept; /* 1: mapped once for all copies; 2: addresses are reserved once */
 } way;
 
 static void *contexts[2];
@@ -215,34 +202,14 @@ static int copied(const way *w, u64 to, u64 from, size_t size)
 			step = size / n;
 		switch (w->how) {
 		case COPY: TRY(BEGIN, copy(to + at, from + at, step)); break;
-		case ANY: TRY(BEGIN, any(to + at, from + at, step)); break;
 		case PEER: TRY(BEGIN, peer(to + at, contexts[0], from + at, contexts[1], step)); break;
-		case POLLED:
 		case COPY_LATER: TRY(BEGIN, copy_later(to + at, from + at, step, s)); break;
-		case ANY_LATER: TRY(BEGIN, any_later(to + at, from + at, step, s)); break;
-		case PEER_LATER: TRY(BEGIN, peer_later(to + at, contexts[0], from + at, contexts[1], step, s)); break;
-		case BATCH: {
-			attributes a = {1, {1, gpus[1]}, {1, gpus[0]}, 1}; /* in the stream's order, beside computing */
-			u64 t = to + at, f = from + at;
-			size_t zero = 0;
-			TRY(BEGIN, batch(&t, &f, &step, 1, &a, &zero, 1, s));
 		}
-		}
-		if (w->how == COPY || w->how == ANY || w->how == PEER)
+		if (w->how != COPY_LATER)
 			TRY(SYNC, synchronize());
 	}
-	if (w->how == POLLED)
-		for (double began = now();; ) {
-			code = cu.ask(streams[driver][0]);
-			if (code == 600)
-				continue;
-			took[SYNC][turn] += now() - began;
-			if (code) { failed = "cuStreamQuery"; return -1; }
-			break;
-		}
-	else if (w->how != COPY && w->how != ANY && w->how != PEER)
-		for (int i = 0; i < n; i++)
-			TRY(SYNC, wait(streams[driver][i]));
+	for (int i = 0; w->how == COPY_LATER && i < n; i++)
+		TRY(SYNC, wait(streams[driver][i]));
 	return 0;
 }
 
@@ -482,59 +449,24 @@ static int accesses(void)
 }
 
 static const way ways[] = {
-	{"as the keeper: two accesses, destination, steps", TWICE, 0, COPY, 0, STEP, 0},
+	{"access for both, one after the other, steps", TWICE, 0, COPY, 0, STEP, 0},
 	{"the same again", TWICE, 0, COPY, 0, STEP, 0},
-	{"whole", TWICE, 0, COPY, 0, 0, 0},
-	{"whole, both by one access", BOTH, 0, COPY, 0, 0, 0},
-	{"whole, access for who copies alone", ALONE, 0, COPY, 0, 0, 0},
-	{"whole, access for who copies alone, in eight parts", PARTS, 0, COPY, 0, 0, 0},
-	{"whole, access for who copies alone, addresses kept", ALONE, 0, COPY, 0, 0, 2},
-	{"source: two accesses, whole", TWICE, 1, COPY, 0, 0, 0},
-	{"source: access for who copies alone, whole", ALONE, 1, COPY, 0, 0, 0},
-	{"source: access for who copies alone, steps", ALONE, 1, COPY, 0, STEP, 0},
-	{"source: the same, async", ALONE, 1, COPY_LATER, 0, 0, 0},
-	{"own access alone, cuMemcpyPeer", OWN, 0, PEER, 0, 0, 0},
-	{"own access alone, cuMemcpyPeerAsync, source", OWN, 1, PEER_LATER, 0, 0, 0},
-	{"kept, destination, cuMemcpyDtoD, steps of 256 MiB", ALONE, 0, COPY, 0, STEP, 1},
-	{"kept, destination, cuMemcpyDtoD, whole", ALONE, 0, COPY, 0, 0, 1},
-	{"kept, destination, cuMemcpyDtoDAsync", ALONE, 0, COPY_LATER, 0, 0, 1},
-	{"kept, destination, cuMemcpyDtoDAsync, polled", ALONE, 0, POLLED, 0, 0, 1},
-	{"kept, destination, cuMemcpyDtoDAsync, 2 streams", ALONE, 0, COPY_LATER, 2, 0, 1},
-	{"kept, destination, cuMemcpyDtoDAsync, 4 streams", ALONE, 0, COPY_LATER, 4, 0, 1},
-	{"kept, destination, cuMemcpyDtoDAsync, 1 stream, 16 MiB", ALONE, 0, COPY_LATER, 0, 16 * MIB, 1},
-	{"kept, destination, cuMemcpyPeer", BOTH, 0, PEER, 0, 0, 1},
-	{"kept, destination, cuMemcpyPeerAsync", BOTH, 0, PEER_LATER, 0, 0, 1},
-	{"kept, source, cuMemcpyDtoD, steps of 256 MiB", ALONE, 1, COPY, 0, STEP, 1},
-	{"kept, source, cuMemcpyDtoD, whole", ALONE, 1, COPY, 0, 0, 1},
-	{"kept, source, cuMemcpy", ALONE, 1, ANY, 0, 0, 1},
-	{"kept, source, cuMemcpyDtoDAsync", ALONE, 1, COPY_LATER, 0, 0, 1},
-	{"kept, source, cuMemcpyDtoDAsync, polled", ALONE, 1, POLLED, 0, 0, 1},
-	{"kept, source, cuMemcpyAsync", ALONE, 1, ANY_LATER, 0, 0, 1},
-	{"kept, source, cuMemcpyDtoDAsync, 2 streams", ALONE, 1, COPY_LATER, 2, 0, 1},
-	{"kept, source, cuMemcpyDtoDAsync, 4 streams", ALONE, 1, COPY_LATER, 4, 0, 1},
-	{"kept, source, cuMemcpyPeerAsync", BOTH, 1, PEER_LATER, 0, 0, 1},
-};
-static const way batches[] = {
-	{"kept, destination, cuMemcpyBatchAsync", BOTH, 0, BATCH, 0, 0, 1},
-	{"kept, source, cuMemcpyBatchAsync", BOTH, 1, BATCH, 0, 0, 1},
-};
-static const way waiting[] = {
-	{"as the keeper", TWICE, 0, COPY, 0, STEP, 0},
-	{"source: access for who copies alone, whole", ALONE, 1, COPY, 0, 0, 0},
-	{"kept, source, cuMemcpyDtoDAsync", ALONE, 1, COPY_LATER, 0, 0, 1},
+	{"access for both by one call", BOTH, 0, COPY, 0, 0, 0},
+	{"access for who copies", ALONE, 0, COPY, 0, 0, 0},
+	{"access for who copies, in eight parts", PARTS, 0, COPY, 0, 0, 0},
+	{"access for who copies, addresses kept", ALONE, 0, COPY, 0, 0, 2},
+	{"source: access for who copies", ALONE, 1, COPY, 0, 0, 0},
+	{"own access, cuMemcpyPeer", OWN, 0, PEER, 0, 0, 0},
+	{"kept, steps", ALONE, 0, COPY, 0, STEP, 1},
+	{"kept", ALONE, 0, COPY, 0, 0, 1},
+	{"kept, async", ALONE, 0, COPY_LATER, 0, 0, 1},
+	{"kept, async, 4 streams", ALONE, 0, COPY_LATER, 4, 0, 1},
+	{"kept, cuMemcpyPeer", BOTH, 0, PEER, 0, 0, 1},
+	{"kept, source", ALONE, 1, COPY, 0, 0, 1},
+	{"kept, source, async", ALONE, 1, COPY_LATER, 0, 0, 1},
 };
 
-static const way ready[] = {
-	{"two accesses, destination, steps", TWICE, 0, COPY, 0, STEP, 0},
-	{"access for who copies alone, destination, whole", ALONE, 0, COPY, 0, 0, 0},
-	{"access for who copies alone, addresses kept", ALONE, 0, COPY, 0, 0, 2},
-	{"access for who copies alone, source, whole", ALONE, 1, COPY, 0, 0, 0},
-	{"access for who copies alone, in eight parts", PARTS, 0, COPY, 0, 0, 0},
-	{"both by one access, destination, whole", BOTH, 0, COPY, 0, 0, 0},
-	{"own access alone, cuMemcpyPeer", OWN, 0, PEER, 0, 0, 0},
-};
-
-static int opened(unsigned flags)
+static int opened(void)
 {
 	int n, version = 0;
 	TRY(-1, init(0));
@@ -551,8 +483,6 @@ static int opened(unsigned flags)
 		cu.name(name, sizeof name, gpus[i]);
 		cu.can_access(&can, gpus[i], gpus[!i]);
 		cu.p2p(&rank, 1, gpus[i], gpus[!i]);
-		if (flags)
-			cu.flags(gpus[i], flags);
 		TRY(-1, retain(&contexts[i], gpus[i]));
 		TRY(-1, current(contexts[i]));
 		for (int s = 0; s < MOST_STREAMS; s++)
@@ -564,9 +494,10 @@ static int opened(unsigned flags)
 	return 0;
 }
 
-static int all(const way *list, int n)
+static int all(int plainly)
 {
 	static const size_t sizes[] = {(size_t)1024 * MIB, 64 * MIB};
+	static const int n = sizeof ways / sizeof *ways;
 	int bad = 0;
 	for (int s = 0; s < 2; s++) {
 		int fds[2];
@@ -575,8 +506,8 @@ static int all(const way *list, int n)
 			return bad + 1;
 		}
 		for (int i = 0; i < n; i++)
-			bad += tried(&list[i], fds, sizes[s]);
-		if (list == ways)
+			bad += tried(&ways[i], fds, sizes[s]);
+		if (plainly)
 			for (int source = 0; source < 2; source++) {
 				failed = NULL;
 				if (many(fds, sizes[s], source) || plain(sizes[s], source)) {
@@ -592,9 +523,7 @@ static int all(const way *list, int n)
 
 int main(int argc, char **argv)
 {
-	static const struct { const char *what; unsigned flags; } kinds[] = {{"ways", 0}, {"batches", 0}, {"enabled", 0},
-		{"enabled-one-way", 0}, {"spin", 1}, {"yield", 2}, {"blocking", 4}, {"access", 0}, {"access-enabled", 0},
-		{"access-ballast", 0}};
+	static const char *kinds[] = {"ways", "enabled", "enabled-one-way", "access", "access-enabled", "access-ballast"};
 	const char *wanted = getenv("PEER_KINDS");
 	const char *library = argc > 3 ? argv[3] : "libcuda.so.1", *kind = getenv("PEER_KIND");
 	void *h;
@@ -607,9 +536,9 @@ int main(int argc, char **argv)
 		for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
 			int status = 0;
 			pid_t child;
-			if (wanted && !strstr(wanted, kinds[k].what))
+			if (wanted && !strstr(wanted, kinds[k]))
 				continue;
-			printf("\n== %s\n", kinds[k].what);
+			printf("\n== %s\n", kinds[k]);
 			if (!headed++) {
 				printf("%-54s %5s %9s %8s %6s %6s ", "way (us)", "MiB", "first", "median", "GB/s", "alone");
 				for (int c = 0; c < CALLS; c++)
@@ -617,7 +546,7 @@ int main(int argc, char **argv)
 				printf("\n");
 			}
 			fflush(stdout);
-			setenv("PEER_KIND", kinds[k].what, 1);
+			setenv("PEER_KIND", kinds[k], 1);
 			if ((child = fork()) == 0) {
 				alarm(20);
 				execv("/proc/self/exe", argv);
@@ -625,7 +554,7 @@ int main(int argc, char **argv)
 			}
 			waitpid(child, &status, 0);
 			if (status) {
-				printf("%s ended with status %#x\n", kinds[k].what, status);
+				printf("%s ended with status %#x\n", kinds[k], status);
 				bad++;
 			}
 		}
@@ -641,37 +570,17 @@ int main(int argc, char **argv)
 	FUNCTIONS(F)
 #undef F
 	children = strcmp(kind, "ways") != 0;
-	for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
-		if (!strcmp(kind, kinds[k].what)) {
-			if (opened(kinds[k].flags)) {
-				printf("FAILED: %s: %d\n", failed, code);
-				return 1;
-			}
-			if (k == 0)
-				return all(ways, sizeof ways / sizeof *ways);
-			if (k == 1)
-				return all(batches, sizeof batches / sizeof *batches);
-			if (!strcmp(kind, "access-enabled") || !strcmp(kind, "access-ballast"))
-				for (int i = 0; i < 2; i++) {
-					u64 ballast;
-					cu.current(contexts[i]);
-					if (!strcmp(kind, "access-enabled"))
-						cu.enable(contexts[!i], 0);
-					else
-						for (int n = 0; n < 3; n++)
-							cu.alloc(&ballast, (size_t)(n == 1 ? 1024 : 20) * MIB);
-				}
-			if (!strncmp(kind, "access", 6))
-				return accesses();
-			if (k == 2 || k == 3) { /* memory that is mapped by peers is made ready once */
-				for (int i = 0; i < (k == 2 ? 2 : 1); i++) {
-					cu.current(contexts[i]);
-					printf("cuCtxEnablePeerAccess of the %s: %d\n", i ? "source" : "destination",
-						cu.enable(contexts[!i], 0));
-				}
-				return all(ready, sizeof ready / sizeof *ready);
-			}
-			return all(waiting, sizeof waiting / sizeof *waiting);
-		}
-	return 1;
+	if (opened()) {
+		printf("FAILED: %s: %d\n", failed, code);
+		return 1;
+	}
+	for (int i = 0; i < 2; i++) {
+		u64 ballast;
+		cu.current(contexts[i]);
+		if (strstr(kind, "enabled") && !(i && strstr(kind, "one-way")))
+			printf("cuCtxEnablePeerAccess of the %s: %d\n", i ? "source" : "destination", cu.enable(contexts[!i], 0));
+		for (int n = 0; strstr(kind, "ballast") && n < 3; n++)
+			cu.alloc(&ballast, (size_t)(n == 1 ? 1024 : 20) * MIB);
+	}
+	return strncmp(kind, "access", 6) ? all(!children) : accesses();
 }
