@@ -147,14 +147,18 @@ func boot(t *testing.T, ns, name, hosts, own, work string) *machine {
 	}
 	m.env = append(rig.Native(), "PATH="+absolute+":"+os.Getenv("PATH"), "HOME="+own+"/home", "PYTHONPATH="+python,
 		"PYTHONDONTWRITEBYTECODE=1", "TENDRIL_LOG_LEVEL=warn", "TENDRIL_CAPACITY=64MiB", "TENDRIL_WARM_MEMORY=none")
+	if out, err := m.run(t, "tendril", "version"); err != nil { // or a daemon that cannot start is waited for
+		t.Fatalf("%s cannot run tendril: %s%v", name, out, err)
+	}
 	return m
 }
 
 // run runs one block there and gives what it printed.
 func (m *machine) run(t *testing.T, argv ...string) (string, error) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "nsenter", append([]string{"--target", fmt.Sprint(m.pid), "--mount", "--uts",
-		"--pid", "--net", "--wd=" + m.dir, "--"}, argv...)...)
+	// --root: in a chroot the mount namespace alone would lead to another root, where nothing of the test is.
+	cmd := exec.CommandContext(t.Context(), "nsenter", append([]string{"--target", fmt.Sprint(m.pid), "--mount", "--root",
+		"--uts", "--pid", "--net", "--wd=" + m.dir, "--"}, argv...)...)
 	cmd.Env = m.env
 	out, err := os.CreateTemp(t.TempDir(), "out") // a file: what goes on in the background keeps a pipe open
 	if err != nil {
