@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -118,6 +119,36 @@ func TestVisibleDevicesOfTheDaemon(t *testing.T) {
 	}
 	if v := Visible(); !slices.Equal(v, []string{"CUDA_VISIBLE_DEVICES=GPU-1"}) {
 		t.Errorf("%q", v)
+	}
+}
+
+// What the daemon was started with for the C library's allocator holds for all that load a driver; a session brings
+// none.
+func TestAllocatorOfTheDaemon(t *testing.T) {
+	const name = "GLIBC_TUNABLES"
+	session := DriverEnv(map[string]string{name: "glibc.malloc.check=3", "POCL_DEBUG": "1"})
+	for _, x := range []struct {
+		of   string
+		set  bool
+		want []string
+	}{
+		{"", false, nil},
+		{"", true, []string{name + "="}},
+		{"glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1", true,
+			[]string{name + "=glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1"}},
+		{strings.Repeat("x", maxEnvBytes+1), true, nil},
+	} {
+		t.Setenv(name, x.of) // restores what was there
+		if !x.set {
+			os.Unsetenv(name)
+		}
+		for who, env := range map[string][]string{"worker": workerEnv("/cache", session), "probe": workerEnv("/cache", nil),
+			"keeper": KeeperEnv("/cache"), "keeper of CUDA memory": CUDAKeeperEnv("/cache")} {
+			got := slices.DeleteFunc(env, func(kv string) bool { return !strings.HasPrefix(kv, name+"=") })
+			if !slices.Equal(got, x.want) {
+				t.Errorf("%.60q (set: %v): a %s has %.60q", x.of, x.set, who, got)
+			}
+		}
 	}
 }
 

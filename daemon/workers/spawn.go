@@ -335,7 +335,21 @@ func workerEnv(cache string, driver []string) []string {
 		"POCL_CACHE_DIR=" + filepath.Join(cache, "pocl"),
 		"CUDA_CACHE_PATH=" + filepath.Join(cache, "cuda"),
 	}
-	return slices.Concat(env, visibleEnv(), driver)
+	return slices.Concat(env, allocatorEnv(), visibleEnv(), driver)
+}
+
+// mallocVariable is what the GNU C library reads its allocator's settings from (GNU C Library manual, "Tunables").
+const mallocVariable = "GLIBC_TUNABLES"
+
+// allocatorEnv gives the drivers' C library the settings that the daemon was started with, as "NAME=value"; nothing
+// where there are none. The daemon chooses none itself. With huge pages and one arena for all threads, a first build by
+// PoCL takes a twentieth of the page faults, but threads that launch or build at the same time wait for each other
+// (docs/design/processes.md): whether that is a gain hangs on the machine and on the driver.
+func allocatorEnv() []string {
+	if own, set := os.LookupEnv(mallocVariable); set && len(own) <= maxEnvBytes {
+		return []string{mallocVariable + "=" + own}
+	}
+	return nil
 }
 
 func describe(exe string, err error) error {
