@@ -74,6 +74,16 @@ func publicationOf(ctx context.Context, conn *client.Conn, id object.ID) (*publi
 	return nil, nil // by now
 }
 
+// String says as what an object is published, and where. A node that is listed may be silent, or have started anew.
+func (p *publication) String() string {
+	text := fmt.Sprintf("as %s, %d of %s", plain(p.Name), p.Have, object.Counted(p.Wanted, "replica"))
+	nodes := plain(strings.Join(p.Nodes, ", "))
+	if p.Have < len(p.Nodes) {
+		return text + ", listed at " + nodes + ": not all of them have it just now"
+	}
+	return text + " at " + nodes
+}
+
 // silence is the error behind what a node says whose cluster does not answer, as ls --published has it.
 func (p *publication) silence() error {
 	if p == nil || p.Unsure == "" {
@@ -104,10 +114,11 @@ func (c *cli) printObject(o object.Info, at *publication) error {
 	line("memory", memoryOf(o))
 	line("tenant", o.Tenant)
 	if at != nil {
-		line("published", fmt.Sprintf("as %s, %d of %s at %s", plain(at.Name), at.Have, object.Counted(at.Wanted, "replica"),
-			plain(strings.Join(at.Nodes, ", "))))
+		line("published", at.String())
 	}
-	line("made by", fmt.Sprintf("%s (pid %d)", orDash(o.Creator), o.CreatorPID))
+	if o.Creator != "" || o.CreatorPID != 0 { // of what is not on this node it is not known
+		line("made by", fmt.Sprintf("%s (pid %d)", orDash(o.Creator), o.CreatorPID))
+	}
 	line("created", o.Created.Local().Format(time.RFC3339))
 	if o.Sealed != nil {
 		line("sealed", o.Sealed.Local().Format(time.RFC3339))
@@ -138,7 +149,10 @@ func (c *cli) printObject(o object.Info, at *publication) error {
 	}
 	if len(o.Nodes) > 0 {
 		comes := " (a get brings it here)"
-		if o.Kind != object.Host {
+		switch {
+		case at != nil && at.Have == 0:
+			comes = " (none of them has it just now)"
+		case o.Kind != object.Host:
 			comes = " (a get brings it here, into host memory)"
 		}
 		line("on nodes", plain(strings.Join(o.Nodes, ", "))+comes)

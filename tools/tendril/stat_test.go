@@ -49,6 +49,19 @@ func TestStatSaysWhereAnObjectIs(t *testing.T) {
 	}
 }
 
+// An object that no node has just now is not promised to a get, and one that is not here has no process that made it.
+func TestStatOfWhatNoNodeHasNow(t *testing.T) {
+	for have, want := range map[int]string{0: "b (none of them has it just now)\n", 1: "b (a get brings it here)\n"} {
+		var out bytes.Buffer
+		c := &cli{term: terminal{out: &out}}
+		at := &publication{Name: "x", Nodes: []string{"b"}, Have: have, Wanted: 1}
+		if err := c.printStat(object.Info{Name: "x", Nodes: at.Nodes}, at); err != nil ||
+			!strings.Contains(out.String(), want) || strings.Contains(out.String(), "made by") {
+			t.Errorf("%v, no %q, or a maker, in %s", err, want, out.String())
+		}
+	}
+}
+
 // What is published says so. Where the cluster is silent, text and JSON are whole, and that is said behind them.
 func TestStatSaysHowAnObjectIsPublished(t *testing.T) {
 	at := &publication{Name: "shown\x1b", Nodes: []string{"a", "b"}, Have: 1, Wanted: 2,
@@ -60,7 +73,8 @@ func TestStatSaysHowAnObjectIsPublished(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !asJSON {
-			if want := "published    as shown\\x1b, 1 of 2 replicas at a, b\n"; !strings.Contains(out.String(), want) {
+			want := "published    as shown\\x1b, 1 of 2 replicas, listed at a, b: not all of them have it just now\n"
+			if !strings.Contains(out.String(), want) {
 				t.Errorf("no %q in %s", want, out.String())
 			}
 			continue
