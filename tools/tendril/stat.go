@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
 	"time"
 
@@ -47,31 +48,49 @@ type publication daemon.PublishedStatus
 // publicationOf asks for the publication of an object. A node whose cluster is silent says what it knows, and of what
 // it does not know that it may be there all the same.
 func publicationOf(ctx context.Context, conn *client.Conn, id object.ID) (*publication, error) {
-	raw, err := admin.Of(conn).Place(ctx, id, "", "")
-	switch {
-	case errors.Is(err, object.ErrNotFound):
-		if _, unsure, found := strings.Cut(err.Error(), " ("); found { // frontdoor.LessSure
-			return nil, errors.New(strings.TrimSuffix(unsure, ")"))
-		}
-		return nil, nil
-	case errors.Is(err, object.ErrUnsupported): // an older daemon
-		return nil, nil
-	case err != nil:
-		return nil, err
-	}
-	var named struct{ Name string }
-	if err := json.Unmarshal(raw, &named); err != nil {
-		return nil, fmt.Errorf("the daemon's answer: %w", err)
-	}
-	for o, err := range decoded[daemon.PublishedStatus](conn.EachPublished(ctx, named.Name), "published objects") {
-		if err != nil && !errors.Is(err, object.ErrTimeout) {
+	return publicationBy(id, func() (json.RawMessage, error) { return admin.Of(conn).Place(ctx, id, "", "") },
+		func(prefix string) iter.Seq2[daemon.PublishedStatus, error] {
+			return decoded[daemon.PublishedStatus](conn.EachPublished(ctx, prefix), "published objects")
+		})
+}
+
+// publicationTries bounds how often an object is looked for that has another name each time.
+const publicationTries = 5
+
+// publicationBy is publicationOf by what gives the name of id's publication, and the publications whose names begin
+// with another, by name. Between the two it may get another name.
+func publicationBy(id object.ID, place func() (json.RawMessage, error),
+	list func(prefix string) iter.Seq2[daemon.PublishedStatus, error]) (*publication, error) {
+	for range publicationTries {
+		raw, err := place()
+		switch {
+		case errors.Is(err, object.ErrNotFound):
+			if _, unsure, found := strings.Cut(err.Error(), " ("); found { // frontdoor.LessSure
+				return nil, errors.New(strings.TrimSuffix(unsure, ")"))
+			}
+			return nil, nil
+		case errors.Is(err, object.ErrUnsupported): // an older daemon
+			return nil, nil
+		case err != nil:
 			return nil, err
 		}
-		if err == nil && o.ID == id {
-			return (*publication)(&o), nil
+		var named struct{ Name string }
+		if err := json.Unmarshal(raw, &named); err != nil {
+			return nil, fmt.Errorf("the daemon's answer: %w", err)
+		}
+		for o, err := range list(named.Name) {
+			if err != nil && !errors.Is(err, object.ErrTimeout) {
+				return nil, err
+			}
+			if err == nil && o.ID == id {
+				return (*publication)(&o), nil
+			}
+			if o.Name != named.Name { // the name itself comes first
+				break
+			}
 		}
 	}
-	return nil, nil // by now
+	return nil, errors.New("it gets another name again and again: try again")
 }
 
 // String says as what an object is published, and where. A node that is listed may be silent, or have started anew.

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"iter"
 	"strings"
 	"testing"
 
@@ -94,5 +96,37 @@ func TestStatSaysHowAnObjectIsPublished(t *testing.T) {
 	}
 	if err := (*publication)(nil).silence(); err != nil {
 		t.Error(err)
+	}
+}
+
+// An object that is renamed while it is looked for is published all the same, and those whose names only begin as its
+// does are not all read.
+func TestStatOfWhatIsRenamedMeanwhile(t *testing.T) {
+	id, other := object.ID{1}, object.ID{2}
+	for _, renames := range []int{0, 1, publicationTries - 1, publicationTries} {
+		places, read := 0, 0
+		at, err := publicationBy(id, func() (json.RawMessage, error) {
+			places++
+			return json.Marshal(map[string]string{"name": fmt.Sprint("name", places)})
+		}, func(prefix string) iter.Seq2[daemon.PublishedStatus, error] {
+			return func(yield func(daemon.PublishedStatus, error) bool) {
+				if places > renames && !yield(daemon.PublishedStatus{ID: id, Name: prefix}, nil) {
+					return
+				}
+				for range 1000 {
+					read++
+					if !yield(daemon.PublishedStatus{ID: other, Name: prefix + "x"}, nil) {
+						return
+					}
+				}
+			}
+		})
+		if found := renames < publicationTries; found != (at != nil) || found != (err == nil) || read > renames {
+			t.Errorf("%d renames: %+v, %v, %d others read", renames, at, err, read)
+		}
+	}
+	gone := func() (json.RawMessage, error) { return nil, object.ErrNotFound }
+	if at, err := publicationBy(id, gone, nil); at != nil || err != nil {
+		t.Errorf("unpublished: %+v, %v", at, err)
 	}
 }
