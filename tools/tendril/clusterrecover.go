@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -11,6 +12,7 @@ import (
 	"tendril/client"
 	"tendril/client/admin"
 	"tendril/daemon"
+	"tendril/store/object"
 )
 
 func (c *cli) clusterRecoverVerb() *cobra.Command {
@@ -31,7 +33,7 @@ func (c *cli) clusterRecoverVerb() *cobra.Command {
 	cmd.RunE = c.asking(func(ctx context.Context, conn *client.Conn, _ []string) error {
 		raw, err := admin.Of(conn).RecoverCluster(ctx, do)
 		if err != nil {
-			return err
+			return notUsage(err)
 		}
 		var s daemon.RecoverStatus
 		if err := json.Unmarshal(raw, &s); err != nil {
@@ -44,6 +46,14 @@ func (c *cli) clusterRecoverVerb() *cobra.Command {
 	})
 	cmd.Flags().BoolVar(&do, "yes", false, "recover; without it nothing is changed")
 	return c.jsonFlag(cmd)
+}
+
+// notUsage is a refusal that is not of how the command was written, but of the state that the cluster is in.
+func notUsage(err error) error {
+	if errors.Is(err, object.ErrInvalid) {
+		return errors.New(strings.TrimPrefix(err.Error(), object.ErrInvalid.Error()+": "))
+	}
+	return err
 }
 
 func (c *cli) sayRecovery(s daemon.RecoverStatus) error {

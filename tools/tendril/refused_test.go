@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"tendril/client"
 	"tendril/store/object"
 )
@@ -21,5 +23,16 @@ func TestRefused(t *testing.T) {
 	if code = report(&out, fmt.Errorf("%w: Create flags 0x5", object.ErrProtocol)); code != exitFailure ||
 		!strings.Contains(out.String(), "of the same build") {
 		t.Errorf("%d, %q", code, &out)
+	}
+}
+
+// A cluster that takes changes is no fault in how recover was written.
+func TestRecoverIsRefusedAsAFailure(t *testing.T) {
+	for err, code := range map[error]int{object.ErrInvalid: exitFailure, object.ErrPermission: exitPermission} {
+		var out bytes.Buffer
+		err = markUsage(&cobra.Command{Use: "recover"}, notUsage(fmt.Errorf("%w: it takes changes", err)))
+		if got := report(&out, err); got != code || !strings.HasSuffix(out.String(), "it takes changes\n") {
+			t.Errorf("exit code %d, want %d: %q", got, code, out.String())
+		}
 	}
 }
