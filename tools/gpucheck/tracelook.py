@@ -2,7 +2,7 @@
 
 import sys
 
-COPIES = ("cuMemcpyDtoD_v2", "cuMemcpyDtoDAsync_v2", "cuMemcpyHtoD_v2", "cuMemcpyDtoH_v2")
+COPIES = ("cuMemcpyDtoD_v2", "cuMemcpyHtoD_v2", "cuMemcpyDtoH_v2")
 
 
 def main():
