@@ -70,7 +70,7 @@ func (d *demo) remote(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	line("remote", began, "%s", strings.TrimSpace(said))
+	line("remote", began, "%s (kernels compiled anew: the login is a tenant of its own)", strings.TrimSpace(said))
 	a, err := os.ReadFile(d.path("native.raw"))
 	if err != nil {
 		return err

@@ -94,7 +94,8 @@ func (d *demo) forwarded(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	line("forwarded", began, "%s", strings.TrimSpace(said))
+	line("forwarded", began, "%s (kernels compiled anew: the node's cache is empty; \"published\" is the next run)",
+		strings.TrimSpace(said))
 	began = time.Now()
 	a, err := os.ReadFile(d.path("native.raw"))
 	if err != nil {
