@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"tendril/ipc"
+	"tendril/store"
 	"tendril/store/object"
 )
 
@@ -53,9 +54,16 @@ func (c *connection) sendCharged(b []byte, fds []int) error {
 			fds = nil
 		}
 	}
-	if c.store != nil {
-		c.store.ChargeUnread(uint64(len(b)))
-		defer c.store.UnchargeRequest(uint64(len(b)))
+	if charged := c.storeNow(); charged != nil {
+		charged.ChargeUnread(uint64(len(b)))
+		defer charged.UnchargeRequest(uint64(len(b)))
 	}
 	return c.link.Send(b, fds)
+}
+
+// storeNow is store for goroutines other than serve's: where the connection breaks, depart takes it away meanwhile.
+func (c *connection) storeNow() *store.Conn {
+	c.stateMu.Lock()
+	defer c.stateMu.Unlock()
+	return c.store
 }

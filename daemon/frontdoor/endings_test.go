@@ -113,6 +113,27 @@ func TestWhyASessionEnded(t *testing.T) {
 	}
 }
 
+// TestASessionIsEndedAsItsConnectionBreaks: the last words are charged to a store connection that goes to the session
+// that waits. A data race, which the race detector sees.
+func TestASessionIsEndedAsItsConnectionBreaks(t *testing.T) {
+	d := openFar(t)
+	own := certificateFrom(t, d.cluster.authority, pki.User)
+	for range 40 {
+		link := mustEnter(t, d, own)
+		m := keep(t, link, time.Minute)
+		cut := make(chan struct{})
+		go func() {
+			defer close(cut)
+			link.Shutdown()
+		}()
+		if err := d.EndSession(m.Session, errors.New("ended by somebody")); err != nil {
+			t.Error(err)
+		}
+		<-cut
+		await.Until(t, "its end", func() bool { return !d.backend.isOpen(m.Session) })
+	}
+}
+
 // TestEndingsAreBounded: by number, of a tenant and of all, by length and by time.
 func TestEndingsAreBounded(t *testing.T) {
 	var e endings
