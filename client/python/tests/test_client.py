@@ -438,6 +438,9 @@ class HandingOn:
     def release(self):
         self.lock.release()
 
+    def locked(self):
+        return self.lock.locked()
+
     def __exit__(self, *_):
         if self.before is None or self.live._reading is not None:
             self.lock.release()

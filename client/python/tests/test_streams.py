@@ -398,6 +398,8 @@ class Late(WithDaemon):
             def __exit__(self, *_):
                 raise AssertionError("never entered")
 
+            acquire, release, locked = lock.acquire, lock.release, lock.locked  # for who only looks
+
         live._sending = Interrupted()
         with self.assertRaises(KeyboardInterrupt):
             call()
