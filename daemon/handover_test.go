@@ -21,6 +21,7 @@ import (
 	"tendril/client"
 	"tendril/client/admin"
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 // aDaemonProcess is what TestMain runs with the argument "-node": a daemon under HANDOVER_DIR, until its standard input
@@ -136,18 +137,15 @@ func handoverDir(t *testing.T) string {
 	return dir
 }
 
-func dialSoon(t *testing.T, socket string) *client.Conn {
+func dialSoon(t *testing.T, socket string) (c *client.Conn) {
 	t.Helper()
-	for range 6000 {
-		c, err := client.Dial(context.Background(), client.Options{Socket: socket})
-		if err == nil {
-			t.Cleanup(func() { c.Close() })
-			return c
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatal("nobody serves the socket")
-	return nil
+	await.Until(t, "somebody serves the socket", func() bool {
+		var err error
+		c, err = client.Dial(context.Background(), client.Options{Socket: socket})
+		return err == nil
+	})
+	t.Cleanup(func() { c.Close() })
+	return c
 }
 
 // belongings are what a client has before a handover.
