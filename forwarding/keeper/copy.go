@@ -145,17 +145,17 @@ func (k *keeper) mapSource(c *copying, at clwire.KeeperPlace, fd int) error {
 	}
 	if !can {
 		c.why = "the driver says that the one GPU does not reach the other's memory"
-		return c.from.mapFor(own, own, at, fd)
+	} else {
+		if err = c.from.mapFor(own, to, at, fd); err == nil {
+			c.peers = true
+			return nil
+		}
+		var drivers *cuda.Error
+		if !errors.As(err, &drivers) || errors.Is(err, cuda.ErrLasts) {
+			return err
+		}
+		c.why = "the one GPU cannot have the other's memory mapped: " + err.Error()
 	}
-	if err = c.from.mapFor(own, to, at, fd); err == nil {
-		c.peers = true
-		return nil
-	}
-	var drivers *cuda.Error
-	if !errors.As(err, &drivers) || errors.Is(err, cuda.ErrLasts) {
-		return err
-	}
-	c.why = "the one GPU cannot have the other's memory mapped: " + err.Error()
 	return c.from.mapFor(own, own, at, fd)
 }
 
