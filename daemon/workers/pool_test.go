@@ -319,7 +319,11 @@ func TestWorkersThatDoNotStart(t *testing.T) {
 		"start-refuses": "could not load start-refuses: no device",
 	} {
 		t.Run(mode, func(t *testing.T) {
-			p, _ := newPool(t, func(o *Options) { o.StartTimeout = time.Second }, mode)
+			p, _ := newPool(t, func(o *Options) {
+				if mode == "start-hangs" {
+					o.StartTimeout = time.Second
+				}
+			}, mode)
 			pl, err := p.Platforms(t.Context())
 			if err != nil {
 				t.Fatal(err)

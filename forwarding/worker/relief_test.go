@@ -123,13 +123,14 @@ func finishBlocks(t *testing.T, ends bool) {
 		t.Fatal(err)
 	}
 	t.Setenv("NULLCL_FINISH", pipe)
+	var open *os.File
+	t.Cleanup(func() { open.Close() }) // behind the rig's: the session's end finishes its queues too
 	r := newReaderRig(t)
 	let := sync.OnceFunc(func() { // for this finish and all others
-		f, err := os.OpenFile(pipe, os.O_RDWR, 0)
-		if err != nil {
+		var err error
+		if open, err = os.OpenFile(pipe, os.O_RDWR, 0); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { f.Close() })
 	})
 	t.Cleanup(func() {
 		r.link.Shutdown()
