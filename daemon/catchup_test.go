@@ -28,7 +28,7 @@ import (
 // published meanwhile is not told that it is not there: the answer waits until the node knows.
 func TestAMissIsCurrent(t *testing.T) {
 	w := newNetwork(t)
-	w.catchUpTime = time.Minute
+	w.catchUpTime = 5 * time.Minute
 	x := w.cluster(3)
 	x.share()
 	w.cut(0, 2) // n0, which leads and alone votes, is not heard
@@ -47,7 +47,7 @@ func TestAMissIsCurrent(t *testing.T) {
 	}
 	byName("get", func(c *client.Conn, name string) error { return released(c.GetByName(ctx, name, 0)) })
 	byID("get by ID", func(c *client.Conn, id object.ID) error { return released(c.Get(ctx, id, 0)) })
-	byID("get and wait", func(c *client.Conn, id object.ID) error { return released(c.Get(ctx, id, time.Minute)) })
+	byID("get and wait", func(c *client.Conn, id object.ID) error { return released(c.Get(ctx, id, 5*time.Minute)) })
 	byName("stat", func(c *client.Conn, name string) error { _, err := c.StatByName(ctx, name); return err })
 	byID("stat by ID", func(c *client.Conn, id object.ID) error { _, err := c.Stat(ctx, id); return err })
 	byID("checksum", func(c *client.Conn, id object.ID) error { _, err := c.Checksum(ctx, id); return err })
@@ -179,9 +179,9 @@ func TestNoQuorumNoWord(t *testing.T) {
 // As that is gone, it looks again.
 func TestANameThatWasGivenAway(t *testing.T) {
 	w := newNetwork(t)
-	w.catchUpTime = time.Minute
+	w.catchUpTime = 5 * time.Minute
 	x := w.cluster(3)
-	for _, wait := range []time.Duration{0, time.Minute} {
+	for _, wait := range []time.Duration{0, 5 * time.Minute} {
 		name := "n" + wait.String()
 		x.put(0, name, []byte("before"), client.CreateOptions{})
 		other, err := x.conns[0].Put(t.Context(), []byte("after"), client.CreateOptions{Class: object.Named,
@@ -216,7 +216,7 @@ func TestManyMissesAskOnce(t *testing.T) {
 	var asks atomic.Int32
 	first := make(chan struct{})
 	w := newNetwork(t)
-	w.catchUpTime = time.Minute
+	w.catchUpTime = 5 * time.Minute
 	w.at = func(node int, step string) {
 		if step == "asks how far its cluster is" && asks.Add(1) == 1 {
 			<-first

@@ -92,6 +92,8 @@ type Daemon struct {
 	publishMost    fsm.Usage     // for tests; zero = fsm.MaxUsage
 	entryTime      time.Duration // for tests; 0 = the front door's
 	catchUpTime    time.Duration // for tests; 0 = catchUpTime
+	leaseAsk       time.Duration // for tests; 0 = leaseAskTime
+	endTime        time.Duration // for tests; 0 = yieldTime and asideTime
 	bringing       *bringings
 	damaged        chan object.Damage // what a scrub has found; holds some
 	gpuRoom        chan struct{}      // memory of a GPU may have become free; holds one

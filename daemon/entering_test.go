@@ -65,7 +65,7 @@ func TestNamesBeforeTheNodeHasEntered(t *testing.T) {
 	entered := sync.OnceFunc(func() { close(enter) })
 	defer entered()
 	d := x.ns.startWith(x.all[1].cfg, func(d *Daemon) {
-		d.entryTime = time.Minute
+		d.entryTime = 5 * time.Minute
 		d.at = func(step string) {
 			if step == "entering" {
 				<-enter

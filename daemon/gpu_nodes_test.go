@@ -90,8 +90,8 @@ func TestAnObjectOfAGPUAtAnotherNode(t *testing.T) {
 		got.Release()
 		await.Until(t, "nothing of the way stays", func() bool {
 			now := x.all[0].store.Status()
-			return now.OpenObjects == before.OpenObjects && now.References <= before.References &&
-				now.UsedBytes == before.UsedBytes && now.Connections == before.Connections
+			return now.OpenObjects <= before.OpenObjects && now.References <= before.References &&
+				now.UsedBytes <= before.UsedBytes && now.Connections <= before.Connections
 		})
 	}
 }
@@ -254,7 +254,7 @@ func TestGPUObjectsAcrossNodesWhileKeepersDie(t *testing.T) {
 			return err
 		}
 		err = again("get there", func() error {
-			o, err := there.GetByName(bg, name, time.Minute)
+			o, err := there.GetByName(bg, name, 5*time.Minute)
 			if err != nil {
 				return err
 			}

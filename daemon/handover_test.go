@@ -137,6 +137,36 @@ func handoverDir(t *testing.T) string {
 	return dir
 }
 
+// reached calls until the client has its daemon again. One that came in vain comes again after 30 s at the latest.
+func reached(t *testing.T, call func() error) {
+	t.Helper()
+	var err error
+	await.Until(t, "the client has its daemon again", func() bool {
+		err = call()
+		return !errors.Is(err, client.ErrDisconnected)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// soon is dialSoon, where the process must not end before it serves.
+func (p *nodeProcess) soon(t *testing.T, dir string) (c *client.Conn) {
+	t.Helper()
+	await.Until(t, "the process serves its socket", func() bool {
+		select {
+		case <-p.ended:
+			t.Fatalf("it has ended: %v\n%s", p.err, &p.said)
+		default:
+		}
+		var err error
+		c, err = client.Dial(context.Background(), client.Options{Socket: filepath.Join(dir, "s")})
+		return err == nil
+	})
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
 func dialSoon(t *testing.T, socket string) (c *client.Conn) {
 	t.Helper()
 	await.Until(t, "somebody serves the socket", func() bool {
@@ -174,15 +204,7 @@ func settle(t *testing.T, socket string) *belongings {
 // check looks at everything. survived says that no memory was lost.
 func (b *belongings) check(t *testing.T, survived bool) {
 	t.Helper()
-	deadline := time.Now().Add(2 * time.Minute) // a client that came in vain comes again after 30 s at the latest
-	_, err := b.c.StatByName(context.Background(), "disk")
-	for ; errors.Is(err,
-		client.ErrDisconnected) && time.Now().Before(deadline); _, err = b.c.StatByName(context.Background(), "disk") {
-		time.Sleep(20 * time.Millisecond)
-	}
-	if err != nil {
-		t.Fatalf("the persisted object: %v", err)
-	}
+	reached(t, func() error { _, err := b.c.StatByName(context.Background(), "disk"); return err })
 	for o, want := range map[*client.Object]string{b.ephemeral: "ephemeral", b.named: strings.Repeat("named", 1<<18),
 		b.disk: "on disk"} {
 		if string(o.Bytes()) != want {
@@ -266,9 +288,9 @@ func TestTakeover(t *testing.T) {
 		if err := fast.Sweep(context.Background()); !errors.Is(err, client.ErrDisconnected) {
 			t.Errorf("a sweep of the connection before: %v", err)
 		}
-		if _, err := fast.StatByName(context.Background(),
-			"named"); err != nil || pinned.Gone() || string(pinned.Bytes()) != "pinned" {
-			t.Errorf("round %d: gone %v, %v", round, pinned.Gone(), err)
+		reached(t, func() error { _, err := fast.StatByName(context.Background(), "named"); return err })
+		if pinned.Gone() || string(pinned.Bytes()) != "pinned" {
+			t.Errorf("round %d: gone %v", round, pinned.Gone())
 		}
 		published, err := b.c.Published(context.Background(), "")
 		if err != nil || !strings.Contains(string(published), `"here":true`) {
@@ -361,21 +383,17 @@ func (p *nodeProcess) serves(t *testing.T, socket string) {
 // watchesNoDead waits until p has no descriptor of a process that is gone.
 func (p *nodeProcess) watchesNoDead(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		dead := 0
+	dead := 0
+	await.Until(t, "it keeps no descriptors of processes that are gone", func() bool {
+		dead = 0
 		infos, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", p.cmd.Process.Pid))
 		for _, info := range infos {
 			if text, err := os.ReadFile(info); err == nil && bytes.Contains(text, []byte("\nPid:\t-1\n")) {
 				dead++
 			}
 		}
-		if dead == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("it keeps descriptors of %d processes that are gone", dead)
-		}
-	}
+		return dead == 0
+	})
 }
 
 // dialed is closed when somebody serves the socket.

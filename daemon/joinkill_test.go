@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -43,8 +42,7 @@ func TestAJoinIsWholeWhereverItIsKilled(t *testing.T) {
 			a := ns.start(ca)
 			dir, listen := handoverDir(t), "HANDOVER_LISTEN="+freePort(t)
 			b := startNodeProcess(t, dir, step.at, false, listen, "HANDOVER_NAME=b")
-			socket := filepath.Join(dir, "s")
-			conn := dialSoon(t, socket)
+			conn := b.soon(t, dir)
 			persist(t, conn, "kept")
 			_, err := admin.Of(conn).JoinCluster(context.Background(), a.address(), nodeToken(t, ca))
 			if !errors.Is(err, client.ErrDisconnected) {
@@ -52,8 +50,7 @@ func TestAJoinIsWholeWhereverItIsKilled(t *testing.T) {
 			}
 			<-b.ended
 
-			startNodeProcess(t, dir, "", false, listen, "HANDOVER_NAME=b")
-			conn = dialSoon(t, socket)
+			conn = startNodeProcess(t, dir, "", false, listen, "HANDOVER_NAME=b").soon(t, dir)
 			if names := nodeNamesOf(infoOf(t, conn)); !step.member && !slices.Equal(names, []string{"b"}) {
 				t.Fatalf("the node is with %v", names)
 			}

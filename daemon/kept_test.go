@@ -11,6 +11,7 @@ import (
 	"tendril/ipc"
 	"tendril/ipc/wire"
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 // hostile is a client of this test's own that says Forget and keeps the descriptors.
@@ -102,12 +103,15 @@ func TestQuotaHoldsAcrossTakeover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := honest.Put(context.Background(), make([]byte, 12<<20), client.CreateOptions{})
-	if err != nil {
-		t.Errorf("when all was given back: %v", err)
-	} else {
-		o.Release()
-	}
+	await.Until(t, "room, for all was given back", func() bool { // a process that just starts has it for a moment
+		o, err := honest.Put(context.Background(), make([]byte, 12<<20), client.CreateOptions{})
+		if err == nil {
+			o.Release()
+		} else if !errors.Is(err, object.ErrQuota) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
 	honest.Close()
 	cancel()
 	if err := <-served; err != nil {

@@ -431,7 +431,7 @@ func (d *Daemon) takeAt(ctx context.Context, m *membership, node fsm.UUID,
 	if node == d.meta.node {
 		return d.TakeDevices(ask)
 	}
-	ctx, cancel := context.WithTimeout(ctx, leaseAskTime)
+	ctx, cancel := context.WithTimeout(ctx, orDefault(d.leaseAsk, leaseAskTime))
 	defer cancel()
 	b, err := m.links.ask(ctx, node, wire.TakeDevices, &ask)
 	if err == nil {
@@ -448,7 +448,7 @@ func (d *Daemon) keepAt(ctx context.Context, m *membership, node, lease fsm.UUID
 		_ = d.KeepDevices(none) // it waits for nobody, and does not fail
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, leaseAskTime)
+	ctx, cancel := context.WithTimeout(ctx, orDefault(d.leaseAsk, leaseAskTime))
 	defer cancel()
 	if _, err := m.links.ask(ctx, node, wire.KeepDevices, &none); err != nil {
 		d.log.WithError(err).WithField("lease", lease).Debug("a node cannot be told that a lease goes on waiting")
@@ -627,7 +627,7 @@ func (d *Daemon) tellFree(text string) {
 		d.wishes.call(id)
 	default:
 		m := d.meta.now.Load()
-		ctx, cancel := context.WithTimeout(m.ctx, leaseAskTime)
+		ctx, cancel := context.WithTimeout(m.ctx, orDefault(d.leaseAsk, leaseAskTime))
 		defer cancel()
 		if _, err := m.links.ask(ctx, rec.Node, wire.DevicesFree, &wire.IDMessage{ID: object.ID(id)}); err != nil {
 			d.log.WithError(err).WithField("lease", id).Debug("a lease's node cannot be told that there are devices for it")
@@ -774,7 +774,7 @@ func (d *Daemon) ownLeases() []leases.Status {
 // allLeases asks all nodes that answer, and the metadata.
 func (d *Daemon) allLeases() []leases.Status {
 	m := d.meta.now.Load()
-	ctx, cancel := context.WithTimeout(m.ctx, leaseAskTime)
+	ctx, cancel := context.WithTimeout(m.ctx, orDefault(d.leaseAsk, leaseAskTime))
 	defer cancel()
 	others := d.othersAnswering(m)
 	found := make([][]leases.Status, len(others))
@@ -882,7 +882,7 @@ func (d *Daemon) endLeaseAt(x leases.Status) error {
 		return nil
 	}
 	m := d.meta.now.Load()
-	ctx, cancel := context.WithTimeout(m.ctx, leaseAskTime)
+	ctx, cancel := context.WithTimeout(m.ctx, orDefault(d.leaseAsk, leaseAskTime))
 	defer cancel()
 	for _, n := range d.othersAnswering(m) {
 		if n.Name == x.Node {

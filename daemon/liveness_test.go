@@ -48,13 +48,19 @@ func TestLiveness(t *testing.T) {
 	if n := have(); n != 3 {
 		t.Errorf("%d nodes have it", n)
 	}
-	ended := time.Now()
-	c := x.all[2].cfg
+	ended, c := time.Now(), x.all[2].cfg
+	var answered [2]time.Time // last, before the end
+	for i := range answered {
+		live := &x.all[i].meta.now.Load().live
+		live.mu.Lock()
+		answered[i] = live.nodes[x.all[2].meta.node].answered
+		live.mu.Unlock()
+	}
 	x.end(2)
 	for i := range 2 {
 		await.Until(t, "the others know that it is silent", func() bool {
 			n := x.nodeOf(i, 2)
-			return !n.Answers && n.Why != "" && time.Since(n.Since) < time.Since(ended)+pulseEvery+pulseTime
+			return !n.Answers && n.Why != "" && !n.Since.Before(answered[i].Truncate(time.Second))
 		})
 	}
 	if n := have(); n != 2 {

@@ -129,10 +129,11 @@ func TestLogOfManyOrigins(t *testing.T) {
 	log := logrus.New()
 	log.SetOutput(book)
 	LimitLog(log)
+	limit := log.Formatter.(*logLimit)
+	limit.every = time.Hour
 	for i := range 5 * logOrigins {
 		log.WithField("remote", fmt.Sprintf("[2001:db8:%x::1]:7", i)).Info("sent away")
 	}
-	limit := log.Formatter.(*logLimit)
 	limit.mu.Lock()
 	defer limit.mu.Unlock()
 	if got := book.count("sent away"); got != logBurstAll || len(limit.counts) > logOrigins+2 {

@@ -25,6 +25,7 @@ type network struct {
 
 	segmentBytes int
 	leaseHold    time.Duration
+	leaseAsk     time.Duration
 	catchUpTime  time.Duration
 
 	mu      sync.Mutex
@@ -39,7 +40,7 @@ type network struct {
 
 func newNetwork(t *testing.T) *network {
 	return &network{t: t, nodes: map[string]int{}, lost: map[[2]int]bool{}, changed: make(chan struct{}),
-		over: make(chan struct{})}
+		over: make(chan struct{}), leaseAsk: time.Minute}
 }
 
 // cluster starts n nodes that reach each other over the network, as one cluster.
@@ -71,6 +72,7 @@ func (w *network) node(x *clusterOf, i int) {
 	d := x.ns.startWith(c, func(d *Daemon) {
 		d.dialNode, d.voteTime = w.dial(i), w.voteTime
 		d.segmentBytes, d.leaseHold, d.catchUpTime = w.segmentBytes, w.leaseHold, w.catchUpTime
+		d.leaseAsk = w.leaseAsk
 		if w.clock != nil {
 			d.clock = w.clock(i)
 		}

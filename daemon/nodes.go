@@ -442,7 +442,7 @@ func (d *Daemon) yield() error {
 	if !m.raft.Leads() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(m.ctx, yieldTime)
+	ctx, cancel := context.WithTimeout(m.ctx, orDefault(d.endTime, yieldTime))
 	defer cancel()
 	if err := m.handOver(ctx); err != nil {
 		d.log.WithError(err).Warn("this node leads the cluster, and no other one could take over: the others elect one")
@@ -478,7 +478,7 @@ func (m *membership) canStepAside() bool {
 // stepAside has another node lead, with the only vote: it goes on alone, and this one follows it when it is back. The
 // new leader takes this node's vote, as it does of any second one (raftnode.Votes).
 func (d *Daemon) stepAside(m *membership) error {
-	ctx, cancel := context.WithTimeout(m.ctx, asideTime)
+	ctx, cancel := context.WithTimeout(m.ctx, orDefault(d.endTime, asideTime))
 	defer cancel()
 	err := m.beginGoverning(ctx) // else this node takes the other one's vote again
 	if err == nil {

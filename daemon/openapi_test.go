@@ -19,6 +19,7 @@ import (
 	"tendril/ipc/wire"
 	"tendril/store"
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 // pageKeyOf gives a key as tendril ui prints it.
@@ -168,12 +169,8 @@ func TestDataOverHTTP(t *testing.T) {
 	if status, _, _ := asked(t, d, fmt.Sprintf("/v1/objects/%s/data", h.ID), own); status != 409 {
 		t.Errorf("an object that is not sealed: %d", status)
 	}
-	for deadline := time.Now().Add(5 * time.Minute); d.store.Status().RequestBytes > 0; {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d bytes are charged after the last answer", d.store.Status().RequestBytes)
-		}
-		time.Sleep(time.Millisecond) // Pause: an answer's last byte comes before its end
-	}
+	// an answer's last byte comes before its end
+	await.Until(t, "nothing is charged after the last answer", func() bool { return d.store.Status().RequestBytes == 0 })
 }
 
 // Filters choose objects by state and tenant, and never show another tenant's.

@@ -384,6 +384,7 @@ func (d *Daemon) Dropped(tenant string, id object.ID) (was bool, err error) {
 	if _, _, mine := d.publishedAs(tenant, id); !mine {
 		return false, nil
 	}
+	d.at("tells the cluster of a delete")
 	_, err = d.propose(&fsm.Delete{ID: fsm.UUID(id), Tenant: tenant, Gone: d.ownReplica()})
 	d.published.letGoOf(tenant, d.isListedHere, id)
 	if err != nil && !errors.Is(err, object.ErrNotFound) {

@@ -72,16 +72,21 @@ func (x *cutter) dial(ctx context.Context, address string) (net.Conn, error) {
 	return &cutConn{Conn: conn, cutter: x}, nil
 }
 
-// cutClusters is a cluster of two whose second node's connections for objects are cut.
+// cutCluster is a cluster of two whose second node's connections for objects are cut.
 func cutCluster(t *testing.T) (*clusterOf, *cutter) {
 	cut := &cutter{}
+	return twoDialing(t, cut.dial), cut
+}
+
+// twoDialing is a cluster of two whose second node dials in a way of its own.
+func twoDialing(t *testing.T, way nodeDial) *clusterOf {
 	x := &clusterOf{t: t, ns: newNodes(t)}
 	for i := range 2 {
 		c := aNode(t, fmt.Sprintf("n%d", i))
 		c.Listen = freePort(t)
 		d := x.ns.startWith(c, func(d *Daemon) {
 			if i == 1 {
-				d.dialNode = cut.dial
+				d.dialNode = way
 			}
 		})
 		x.all, x.conns = append(x.all, d), append(x.conns, dial(t, c))
@@ -92,7 +97,7 @@ func cutCluster(t *testing.T) (*clusterOf, *cutter) {
 	for _, d := range x.all {
 		await.Until(t, "every node knows all", func() bool { return len(clusterInfo(t, d).Nodes) == 2 })
 	}
-	return x, cut
+	return x
 }
 
 // TestTransfersThatAreCut: connections between two daemons are cut in the midst of TLS's records, at each chunk, and

@@ -152,7 +152,7 @@ func TestARecoveryIsWholeWhereverItIsKilled(t *testing.T) {
 			a, c := ns.start(ca), ns.start(cc)
 			dir, listen := handoverDir(t), "HANDOVER_LISTEN="+freePort(t)
 			b := startNodeProcess(t, dir, "", false, listen, "HANDOVER_NAME=b")
-			conn := dialSoon(t, filepath.Join(dir, "s"))
+			conn := b.soon(t, dir)
 			persist(t, conn, "kept")
 			if _, err := admin.Of(conn).JoinCluster(context.Background(), a.address(), nodeToken(t, ca)); err != nil {
 				t.Fatal(err)
@@ -160,7 +160,7 @@ func TestARecoveryIsWholeWhereverItIsKilled(t *testing.T) {
 			b.cmd.Process.Kill()
 			<-b.ended
 			b = startNodeProcess(t, dir, step, false, listen, "HANDOVER_NAME=b")
-			conn = dialSoon(t, filepath.Join(dir, "s"))
+			conn = b.soon(t, dir)
 			join(t, ca, a, c)
 			await.Until(t, "b is one of three that vote", func() bool { // either of two may end, and the other goes on
 				x := infoOf(t, conn)
@@ -177,8 +177,7 @@ func TestARecoveryIsWholeWhereverItIsKilled(t *testing.T) {
 				t.Fatalf("the recovery was not cut short: %v", err)
 			}
 			<-b.ended
-			startNodeProcess(t, dir, "", false, listen, "HANDOVER_NAME=b")
-			conn = dialSoon(t, filepath.Join(dir, "s"))
+			conn = startNodeProcess(t, dir, "", false, listen, "HANDOVER_NAME=b").soon(t, dir)
 			await.Until(t, "the node is a cluster of one", func() bool {
 				x := infoOf(t, conn)
 				return x.Entered && x.State == "leader" && slices.Equal(nodeNamesOf(x), []string{"b"})

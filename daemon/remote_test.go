@@ -34,6 +34,7 @@ import (
 	"tendril/forwarding/clwire"
 	"tendril/store"
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 // logBuffer is everything that a daemon says.
@@ -385,7 +386,7 @@ func TestPublishedNamesComeAndGo(t *testing.T) {
 	conn, waiter := dial(t, c), dial(t, c)
 	got := make(chan error, 1)
 	go func() {
-		obj, err := waiter.GetByName(t.Context(), "late", time.Minute)
+		obj, err := waiter.GetByName(t.Context(), "late", 5*time.Minute)
 		if err == nil {
 			defer obj.Release()
 			if string(obj.Bytes()) != "published" {
@@ -402,19 +403,19 @@ func TestPublishedNamesComeAndGo(t *testing.T) {
 	if _, err := waiter.GetByName(t.Context(), "never", 20*time.Millisecond); !errors.Is(err, object.ErrTimeout) {
 		t.Errorf("a name that does not come: %v", err)
 	}
-	buf, err := conn.Create(context.Background(), 1, client.CreateOptions{Class: object.TTL,
-		TTL: 200 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	obj, err := buf.Seal(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := conn.Publish(context.Background(), obj.ID(), "short", false); err != nil {
-		t.Fatal(err)
-	}
-	obj.Release()
+	life := 200 * time.Millisecond
+	await.Until(t, "an object is published before its time is over", func() bool {
+		obj, err := conn.Put(context.Background(), []byte("x"), client.CreateOptions{Class: object.TTL, TTL: life})
+		if err == nil {
+			_, err = conn.Publish(context.Background(), obj.ID(), "short", false)
+			obj.Release()
+		}
+		if err != nil && !errors.Is(err, object.ErrNotFound) {
+			t.Fatal(err)
+		}
+		life *= 2
+		return err == nil
+	})
 	names := func() []string {
 		raw, err := conn.Published(context.Background(), "")
 		var list []PublishedStatus
@@ -431,12 +432,7 @@ func TestPublishedNamesComeAndGo(t *testing.T) {
 		slices.Sort(names)
 		return names
 	}
-	for range 6000 {
-		if !slices.Contains(names(), "short") {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	await.Until(t, "it is published no longer", func() bool { return !slices.Contains(names(), "short") })
 	if got := names(); !slices.Equal(got, []string{"another", "late"}) {
 		t.Errorf("published: %v", got)
 	}
@@ -449,13 +445,7 @@ func TestPublishedNamesComeAndGo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 6000 {
-		if len(names()) == 1 {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Errorf("published: %v", names())
+	await.Until(t, "one name is left", func() bool { return len(names()) == 1 })
 }
 
 // A tenant publishes no more than its share, and replaces what it has published also then.
@@ -523,13 +513,8 @@ func TestManyPublishAtOnce(t *testing.T) {
 		!errors.Is(err, object.ErrNotFound) {
 		t.Error(err)
 	}
-	for range 6000 { // clients' releases are on their way
-		if d.store.Status().References == 0 {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Errorf("references are left: %+v", d.store.Status())
+	// clients' releases are on their way
+	await.Until(t, "no reference is left", func() bool { return d.store.Status().References == 0 })
 }
 
 func TestDoorToTheNetworkWaitsForAToken(t *testing.T) {
@@ -646,13 +631,7 @@ func TestReloadTakesTheCertificateAnew(t *testing.T) {
 	reload := func(want func() bool) {
 		t.Helper()
 		d.Reload()
-		for range 12_000 {
-			if want() {
-				return
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
-		t.Errorf("the certificate is %s, the first was %s", serial(), first)
+		await.Until(t, "the certificate is the one that is wanted; the first was "+first, want)
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
@@ -734,15 +713,10 @@ func TestFullDiskStopsChangesAlone(t *testing.T) {
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	for range 1200 { // ends as soon as it may; a loaded machine takes its time
-		if _, err = admin.Of(conn).CreateToken(context.Background(), admin.TokenOptions{Role: pki.User}); err == nil {
-			break
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	if err != nil {
-		t.Errorf("there is room again: %v", err)
-	}
+	await.Until(t, "a token, for there is room again", func() bool {
+		_, err = admin.Of(conn).CreateToken(context.Background(), admin.TokenOptions{Role: pki.User})
+		return err == nil
+	})
 	conn.Close()
 	stop()
 	_, stop = serve(t, c)

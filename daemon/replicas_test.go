@@ -382,9 +382,8 @@ func TestRepair(t *testing.T) {
 	w := newNetwork(t)
 	w.voteTime = 200 * time.Millisecond
 	x := w.cluster(4)
-	for i, d := range x.all { // while the number of voters grows, the end of one may leave them without a majority
+	for i := range x.all { // while the number of voters grows, the end of one may leave them without a majority
 		await.Until(t, "three nodes vote", func() bool { return x.votersAt(i) == 3 })
-		d.repairTime.Store(int64(time.Millisecond))
 	}
 	want := noise(10, 1<<20)
 	id := x.put(0, "dear", want, client.CreateOptions{})
@@ -395,6 +394,9 @@ func TestRepair(t *testing.T) {
 		t.Fatalf("on nodes %v", list)
 	}
 	lost := slices.IndexFunc(x.all, func(d *Daemon) bool { return d.cfg.NodeName == list[1] })
+	for _, d := range x.all { // not before: one that is slow to answer would have a third replica made
+		d.repairTime.Store(int64(time.Millisecond))
+	}
 	x.end(lost)
 	other := 0
 	await.Until(t, "another node has a replica", func() bool {

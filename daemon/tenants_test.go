@@ -269,8 +269,6 @@ func TestTenantsComeAndGoWithTheCluster(t *testing.T) {
 	if q := b.quotaOf("lab"); q.MemoryBytes != 5<<20 {
 		t.Errorf("its quota: %+v", q)
 	}
-	if _, err := admin.Of(dial(t, cb)).LeaveCluster(context.Background(), false); err != nil {
-		t.Fatal(err)
-	}
+	leave(t, dial(t, cb), false)
 	await.Until(t, "who connects is itself", func() bool { return dial(t, cb).Daemon().Tenant == own })
 }

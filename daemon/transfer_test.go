@@ -238,9 +238,85 @@ func TestOneTransferForAll(t *testing.T) {
 	}
 }
 
+// holdBack holds what comes to a node by its connections for objects, behind what they begin with, until it is let go.
+type holdBack struct {
+	mu    sync.Mutex
+	goOn  chan struct{} // closed where nothing is held
+	going bool
+}
+
+func newHoldBack() *holdBack { return &holdBack{goOn: make(chan struct{})} }
+
+// letGo holds nothing any more.
+func (h *holdBack) letGo() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.going {
+		h.going = true
+		close(h.goOn)
+	}
+}
+
+// hold holds again.
+func (h *holdBack) hold() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.going {
+		h.going, h.goOn = false, make(chan struct{})
+	}
+}
+
+func (h *holdBack) held() <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.goOn
+}
+
+// beginning is more than a handshake takes, in bytes, and less than an object of these tests.
+const beginning = 32 << 10
+
+// heldConn is a connection of a node that is held.
+type heldConn struct {
+	net.Conn
+	holder    *holdBack
+	asked     bool
+	transfers bool
+	read      int // bytes
+}
+
+func (c *heldConn) Write(b []byte) (int, error) {
+	if !c.asked && len(b) >= ipc.PrefaceBytes {
+		p, err := ipc.ParsePreface((*[ipc.PrefaceBytes]byte)(b))
+		c.asked, c.transfers = true, err == nil && p.Kind == ipc.KindTransfer
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *heldConn) Read(b []byte) (int, error) {
+	if c.transfers && c.read >= beginning {
+		<-c.holder.held()
+	} else if c.transfers {
+		b = b[:min(len(b), beginning-c.read)]
+	}
+	n, err := c.Conn.Read(b)
+	c.read += n
+	return n, err
+}
+
+// dial is a nodeDial whose connections are held.
+func (h *holdBack) dial(ctx context.Context, address string) (net.Conn, error) {
+	conn, err := dialTCP(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	return &heldConn{Conn: conn, holder: h}, nil
+}
+
 // TestGetJoinsATransfer: who comes while an object is on its way waits for it, whichever way it is asked for.
 func TestGetJoinsATransfer(t *testing.T) {
-	x := newCluster(t, 2, func(_ int, c *Config) { c.TransferRate = 8 << 20 })
+	h := newHoldBack()
+	x := twoDialing(t, h.dial)
+	t.Cleanup(h.letGo)
 	for how, get := range map[string]func(c *client.Conn, id object.ID, name string) ([]byte, error){
 		"by name": func(c *client.Conn, _ object.ID, name string) ([]byte, error) {
 			o, err := c.GetByName(t.Context(), name, 0)
@@ -269,6 +345,7 @@ func TestGetJoinsATransfer(t *testing.T) {
 		},
 	} {
 		want := noise(14, 4<<20)
+		h.hold()
 		id := x.put(0, how, want, client.CreateOptions{})
 		x.share()
 		var first sync.WaitGroup
@@ -278,16 +355,23 @@ func TestGetJoinsATransfer(t *testing.T) {
 			}
 		})
 		await.Until(t, "the object is on its way", func() bool { return x.all[1].store.Status().OpenObjects > 0 })
-		if got, err := get(dial(t, x.all[1].cfg), id, how); err != nil || !bytes.Equal(got, want) {
-			t.Errorf("%s: while it is on its way: %v", how, err)
-		}
+		conn := dial(t, x.all[1].cfg)
+		first.Go(func() {
+			if got, err := get(conn, id, how); err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%s: while it is on its way: %v", how, err)
+			}
+		})
+		time.Sleep(100 * time.Millisecond) // Pause: it is asked for a second time. If not, the outcome is the same.
+		h.letGo()
 		first.Wait()
 	}
 }
 
 // TestDeleteWhileItIsBrought: the node at which an object is deleted may be about to get a copy of it.
 func TestDeleteWhileItIsBrought(t *testing.T) {
-	x := newCluster(t, 2, func(_ int, c *Config) { c.TransferRate = 8 << 20 })
+	h := newHoldBack()
+	x := twoDialing(t, h.dial)
+	t.Cleanup(h.letGo)
 	id := x.put(0, "large", noise(15, 16<<20), client.CreateOptions{})
 	x.share()
 	got := make(chan error, 1)
@@ -301,6 +385,7 @@ func TestDeleteWhileItIsBrought(t *testing.T) {
 	if err := conn.Delete(context.Background(), id); err != nil {
 		t.Fatalf("delete while it is on its way: %v", err)
 	}
+	h.letGo()
 	if err := <-got; !errors.Is(err, object.ErrNotFound) {
 		t.Errorf("who waited for it: %v", err)
 	}
@@ -348,10 +433,18 @@ func TestCopyMakesWay(t *testing.T) {
 	if _, err := x.get(1, "copy"); err != nil {
 		t.Fatal(err)
 	}
-	buf, err := x.conns[1].Create(context.Background(), 24<<20, client.CreateOptions{Own: true})
-	if err != nil {
-		t.Fatalf("an object that needs the copy's memory: %v", err)
+	create := func(what string, size uint64) (buf *client.Buffer) {
+		await.Until(t, what, func() (there bool) { // a process that just starts has the copy's memory for a moment
+			var err error
+			buf, err = x.conns[1].Create(context.Background(), size, client.CreateOptions{Own: true})
+			if err != nil && !errors.Is(err, object.ErrFull) {
+				t.Fatal(err)
+			}
+			return err == nil
+		})
+		return buf
 	}
+	buf := create("room for an object that needs the copy's memory", 24<<20)
 	if info, err := x.conns[1].Stat(context.Background(), id); err != nil || info.Cached || len(info.Nodes) != 1 {
 		t.Errorf("the copy: %+v, %v", info, err)
 	}
@@ -361,10 +454,7 @@ func TestCopyMakesWay(t *testing.T) {
 	if got, err := x.get(1, "copy"); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("again: %v", err)
 	}
-	big, err := x.conns[1].Create(context.Background(), 28<<20, client.CreateOptions{Own: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	big := create("room for a large one", 28<<20)
 	defer big.Abort(context.Background())
 	if _, err := x.get(1, "copy"); !errors.Is(err, object.ErrFull) || !strings.Contains(err.Error(), "cannot be brought") {
 		t.Errorf("without room: %v", err)

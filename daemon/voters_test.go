@@ -90,17 +90,17 @@ func TestVoters(t *testing.T) {
 }
 
 // TestLeaderThatEndsHandsOver: when a leader has ended, another one leads already. A leader that had no processor for
-// half a second leads no more and has nothing to hand over: there are four tries. Without the hand-over each fails, for
-// an election takes longer than the look.
+// half a second leads no more and has nothing to hand over: there are eight tries. Without the hand-over each fails,
+// for an election takes longer than the look.
 func TestLeaderThatEndsHandsOver(t *testing.T) {
-	for try := range 4 {
+	for try := range 8 {
 		leads := false
 		t.Run(fmt.Sprint("try ", try), func(t *testing.T) { leads = leaderHandsOver(t) })
 		if leads || t.Failed() {
 			return
 		}
 	}
-	t.Error("nobody leads when the leader has ended, four times of four")
+	t.Error("nobody leads when the leader has ended, eight times of eight")
 }
 
 func leaderHandsOver(t *testing.T) (leads bool) {

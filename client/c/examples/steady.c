@@ -31,7 +31,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: steady NAME [TIMES]\n");
 		return 2;
 	}
-	if (tendril_connect_with(&(tendril_connect_options){.patience_ms = 10000}, &store) != TENDRIL_OK) {
+	if (tendril_connect_with(&(tendril_connect_options){.patience_ms = 60000}, &store) != TENDRIL_OK) {
 		fprintf(stderr, "steady: %s\n", tendril_message());
 		return 1;
 	}

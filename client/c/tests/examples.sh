@@ -13,7 +13,7 @@ trap 'kill $daemon 2>/dev/null || true; wait $daemon 2>/dev/null || true; rm -rf
 n=0
 until "$EXAMPLES/share" put ready yes 2>/dev/null; do
   n=$((n + 1))
-  [ $n -lt 300 ] || { cat "$dir/log"; exit 1; }
+  [ $n -lt 3000 ] || { cat "$dir/log"; exit 1; }
   sleep 0.1
 done
 ( sleep 0.2; "$EXAMPLES/share" put greeting "hello, world" ) &

@@ -15,7 +15,7 @@ trap 'kill $daemon 2>/dev/null || true; wait $daemon 2>/dev/null || true; rm -rf
 n=0
 until "$TENDRIL_BIN" status >/dev/null 2>&1; do
   n=$((n + 1))
-  [ $n -lt 300 ] || { cat "$dir/log"; exit 1; }
+  [ $n -lt 3000 ] || { cat "$dir/log"; exit 1; }
   sleep 0.1
 done
 # calls ROUNDS: the system calls between the two lines, and in $dir/through how many gets were through the index

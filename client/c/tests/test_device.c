@@ -34,7 +34,7 @@ static char *map(int fd, uint64_t bytes)
 static void await_gone(tendril *t, tendril_key key)
 {
 	tendril_info *info;
-	for (int i = 0; i < 1000; i++) {
+	for (int i = 0; i < LOOKS; i++) {
 		int status = tendril_stat(t, key, &info);
 		if (status == TENDRIL_NOT_FOUND)
 			return;

@@ -31,13 +31,13 @@ static tendril_id put_named(tendril *t, const char *name, const void *data, size
 /* Gets until the index answers: a level of it may be on its way. */
 static void get_fast(tendril *t, tendril_key key, tendril_object *o)
 {
-	for (int i = 0; i < 2000; i++) {
+	for (int i = 0; i < LOOKS; i++) {
 		OK(tendril_get(t, key, 0, o));
 		if (tendril_through_index(o))
 			return;
 		tendril_release(o);
 		if (i > 10)
-			pause_ms(1);
+			pause_ms(5);
 	}
 	CHECK(!"the object comes through the index");
 }
@@ -246,7 +246,7 @@ static void daemon_dies(void)
 	put_named(t, "here", "still here", 10);
 	get_fast(t, tendril_named("here"), &held);
 	kill(daemon_pid, SIGKILL);
-	for (int i = 0; i < 2000 && status == TENDRIL_OK; i++) {
+	for (int i = 0; i < LOOKS && status == TENDRIL_OK; i++) {
 		status = tendril_get(t, tendril_named("here"), 0, &o);
 		tendril_release(&o);
 		pause_ms(5);

@@ -13,7 +13,7 @@ static tendril *dial(int index)
 {
 	tendril *t;
 	/* While a daemon starts; after that time in vain calls would fail at once for a while. */
-	OK(tendril_connect_with(&(tendril_connect_options){.socket = at, .index = index, .patience_ms = 300000}, &t));
+	OK(tendril_connect_with(&(tendril_connect_options){.socket = at, .index = index, .patience_ms = PATIENCE_MS}, &t));
 	return t;
 }
 
@@ -31,12 +31,12 @@ static tendril_id put_named(tendril *t, const char *name, const void *data, size
 
 static void through_the_index(tendril *t, const char *name, tendril_object *o)
 {
-	for (int i = 0; i < 2000; i++) {
+	for (int i = 0; i < LOOKS; i++) {
 		OK(tendril_get(t, tendril_named(name), 0, o));
 		if (tendril_through_index(o))
 			return;
 		tendril_release(o);
-		pause_ms(1);
+		pause_ms(5);
 	}
 	CHECK(!"the object comes through the index");
 }
@@ -54,7 +54,7 @@ static uint64_t refs(tendril *t, tendril_id id)
 static void await_not_found(tendril *t, tendril_id id)
 {
 	tendril_info *info;
-	for (int i = 0; i < 1000; i++) {
+	for (int i = 0; i < LOOKS; i++) {
 		int status = tendril_stat(t, tendril_by_id(id), &info);
 		if (status == TENDRIL_NOT_FOUND)
 			return;
@@ -176,8 +176,8 @@ static void *work(void *arg)
 		tendril_object a, b, many[2];
 		tendril_info *info;
 		tendril_key keys[2] = {tendril_named("kept"), tendril_named("kept")};
-		OK(tendril_get(l->t, keys[0], 1000, &a));
-		OK(tendril_get_many(l->t, keys, 2, 1000, many));
+		OK(tendril_get(l->t, keys[0], PATIENCE_MS, &a));
+		OK(tendril_get_many(l->t, keys, 2, PATIENCE_MS, many));
 		CHECK(memcmp(a.data, "kept", 4) == 0 && many[0].data == a.data);
 		OK(tendril_stat(l->t, keys[0], &info));
 		tendril_info_free(info);
@@ -254,7 +254,7 @@ static void crash(int index)
 	CHECK(refs(t, kept.id) == 1);
 	tendril_id id = kept.id;
 	tendril_release(&kept);
-	for (int i = 0; i < 1000 && refs(t, id) > 0; i++)
+	for (int i = 0; i < LOOKS && refs(t, id) > 0; i++)
 		pause_ms(5);
 	CHECK(refs(t, id) == 0);
 	IS(TENDRIL_DISCONNECTED, tendril_delete(sharp, tendril_named("k")));
@@ -277,7 +277,7 @@ struct waiter {
 static void *wait_get(void *arg)
 {
 	struct waiter *w = arg;
-	w->get = tendril_get(w->t, tendril_named("awaited"), 60000, &w->got);
+	w->get = tendril_get(w->t, tendril_named("awaited"), PATIENCE_MS, &w->got);
 	return NULL;
 }
 

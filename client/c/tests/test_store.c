@@ -21,7 +21,7 @@ static tendril *dial(void)
 static void await_gone(tendril *t, tendril_key key)
 {
 	tendril_info *info;
-	for (int i = 0; i < 1000; i++) {
+	for (int i = 0; i < LOOKS; i++) {
 		int status = tendril_stat(t, key, &info);
 		if (status == TENDRIL_NOT_FOUND)
 			return;
@@ -123,7 +123,7 @@ static void waiting(void)
 	IS(TENDRIL_NOT_FOUND, tendril_get_many(t, keys, 3, 0, many));
 	CHECK(many[0].data == NULL);
 	CHECK(pthread_create(&thread, NULL, put_later, "later") == 0);
-	OK(tendril_get_many(t, keys, 3, 20000, many));
+	OK(tendril_get_many(t, keys, 3, PATIENCE_MS, many));
 	CHECK(many[0].data == many[2].data && many[1].size == 4);
 	for (int i = 0; i < 3; i++)
 		tendril_release(&many[i]);
@@ -144,7 +144,7 @@ static void batches(void)
 		keys[i] = tendril_by_id(o[i].id);
 	}
 	static tendril_object got[N];
-	OK(tendril_get_many(t, keys, N, 1000, got));
+	OK(tendril_get_many(t, keys, N, PATIENCE_MS, got));
 	for (int i = 0; i < N; i++) {
 		CHECK(*(const int *)got[i].data == i);
 		tendril_release(&got[i]);
@@ -318,12 +318,12 @@ static void watching(void)
 	OK(tendril_put(t, "x", 1, &(tendril_options){.name = "other"}, NULL));
 	OK(tendril_put(t, "x", 1, &(tendril_options){.name = "w1"}, NULL));
 	struct pollfd p = {.fd = tendril_watch_fd(w), .events = POLLIN};
-	CHECK(poll(&p, 1, 20000) == 1);
-	OK(tendril_watch_next(w, 20000, &e));
+	CHECK(poll(&p, 1, PATIENCE_MS) == 1);
+	OK(tendril_watch_next(w, PATIENCE_MS, &e));
 	CHECK(strcmp(e.event, "sealed") == 0 && strcmp(e.name, "w1") == 0 && e.size == 1);
 	OK(tendril_delete(t, tendril_named("w1")));
 	do
-		OK(tendril_watch_next(w, 20000, &e));
+		OK(tendril_watch_next(w, PATIENCE_MS, &e));
 	while (strcmp(e.event, "gone") != 0);
 	tendril_watch_close(w);
 	OK(tendril_delete(t, tendril_named("other")));
@@ -449,13 +449,13 @@ static void poll_loop(void)
 	OK(tendril_get(t, tendril_named("polled"), 0, &o));
 	CHECK(count_mappings() == before + 1);
 	tendril_release(&o);
-	CHECK(poll(&p, 1, 20000) == 1);
+	CHECK(poll(&p, 1, PATIENCE_MS) == 1);
 	OK(tendril_sweep(t));
 	CHECK(count_mappings() == before + 1); /* the object is there, and may be wanted again */
 	OK(tendril_delete(writer, tendril_named("polled")));
 	OK(tendril_sweep(writer));
 	while (count_mappings() >= before + 1) {
-		CHECK(poll(&p, 1, 20000) == 1);
+		CHECK(poll(&p, 1, PATIENCE_MS) == 1);
 		OK(tendril_sweep(t));
 		OK(tendril_sweep(writer));
 	}

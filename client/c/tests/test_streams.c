@@ -90,7 +90,7 @@ static void from_the_index(void)
 	for (int i = 0; i < 3; i++) {
 		OK(tendril_get(t, tendril_by_id(kept.id), 0, &o));
 		OK(tendril_stream_push_object(w, &o, 0));
-		OK(tendril_stream_pop(r, 5000, &o, NULL));
+		OK(tendril_stream_pop(r, PATIENCE_MS, &o, NULL));
 		CHECK(o.size == 7 && memcmp(o.data, "indexed", 7) == 0);
 		tendril_release(&o);
 	}
@@ -113,7 +113,7 @@ static void pop_text(tendril_stream *s, const char *text, uint64_t want)
 {
 	tendril_object o;
 	uint64_t number;
-	OK(tendril_stream_pop(s, 5000, &o, &number));
+	OK(tendril_stream_pop(s, PATIENCE_MS, &o, &number));
 	CHECK(number == want && o.size == strlen(text) && memcmp(o.data, text, o.size) == 0);
 	tendril_release(&o);
 }
@@ -148,7 +148,7 @@ static void bounds(void)
 	free(json);
 	push_text(w, t, "four", TENDRIL_OK);
 	OK(tendril_stream_remove(t, "bounds"));
-	IS(TENDRIL_ABORTED, tendril_stream_pop(r, 20000, &o, NULL));
+	IS(TENDRIL_ABORTED, tendril_stream_pop(r, PATIENCE_MS, &o, NULL));
 	push_text(w, t, "five", TENDRIL_ABORTED);
 	tendril_stream_close(w);
 	tendril_stream_close(r);
@@ -161,7 +161,7 @@ static void bounds(void)
 	tendril_close(dying);
 	tendril_stream_close(w); /* too late */
 	pop_text(r, "e", 5);
-	IS(TENDRIL_ABORTED, tendril_stream_pop(r, 20000, &o, NULL));
+	IS(TENDRIL_ABORTED, tendril_stream_pop(r, PATIENCE_MS, &o, NULL));
 	tendril_stream_close(r);
 	tendril_close(t);
 }
@@ -169,7 +169,7 @@ static void bounds(void)
 static void objects_are_gone(void)
 {
 	tendril *t = dial();
-	for (int i = 0; i < 1000; i++) {
+	for (int i = 0; i < LOOKS; i++) {
 		tendril_info *infos;
 		size_t n;
 		OK(tendril_list(t, &(tendril_query){.all = 1}, &infos, &n));
@@ -396,7 +396,7 @@ static void patience(void)
 	IS(TENDRIL_DISCONNECTED, tendril_connect_with(&(tendril_connect_options){.socket = later, .patience_ms = 30}, &t));
 	CHECK(t == NULL);
 	CHECK(pthread_create(&thread, NULL, appear_later, NULL) == 0);
-	OK(tendril_connect_with(&(tendril_connect_options){.socket = later, .patience_ms = 20000}, &t));
+	OK(tendril_connect_with(&(tendril_connect_options){.socket = later, .patience_ms = PATIENCE_MS}, &t));
 	tendril_close(t);
 	pthread_join(thread, NULL);
 }

@@ -11,6 +11,7 @@ import threading
 
 HEADER = struct.Struct("<IHHQ")
 SEGMENT = 1 << 20
+PATIENCE = 300  # seconds a busy machine may take: it ends a test that would wait for ever, and no other
 
 
 def descriptors():
@@ -62,7 +63,7 @@ class FakeDaemon:
                     pass
         self.dir.cleanup()
 
-    def wait(self, condition, seconds=10):
+    def wait(self, condition, seconds=PATIENCE):
         with self.lock:
             return self.lock.wait_for(condition, seconds)
 

@@ -7,8 +7,9 @@ import struct
 import tempfile
 import threading
 
+from .fake import PATIENCE
+
 _HEADER = struct.Struct("<IHHQ")
-_PATIENCE = 20  # seconds
 
 
 class Relay:
@@ -39,7 +40,7 @@ class Relay:
         """let_go when the client has sent a request of one of these kinds since the last hold. Returns at once."""
         def wait():
             with self._changed:
-                self._changed.wait_for(lambda: set(kinds) & set(self._seen), _PATIENCE)
+                self._changed.wait_for(lambda: set(kinds) & set(self._seen), PATIENCE)
             self.let_go(way)
 
         self._begin(wait)
@@ -47,7 +48,7 @@ class Relay:
     def await_request(self, kind):
         """Waits until the client has sent a request of this kind since the last hold. It may be held."""
         with self._changed:
-            if not self._changed.wait_for(lambda: kind in self._seen, _PATIENCE):
+            if not self._changed.wait_for(lambda: kind in self._seen, PATIENCE):
                 raise AssertionError("request %d did not come" % kind)
 
     def close(self):
@@ -59,7 +60,7 @@ class Relay:
             except OSError:
                 pass
         for thread in self._threads:
-            thread.join(_PATIENCE)
+            thread.join(PATIENCE)
         for s in [self._listener] + self._sockets:
             s.close()
         self._dir.cleanup()

@@ -6,6 +6,7 @@ import unittest
 
 import tendril
 
+from .fake import PATIENCE
 from .test_daemon import Daemon, WithDaemon
 
 
@@ -58,6 +59,7 @@ class Tasks(WithDaemon):
         async def write():
             for i in range(50):
                 await writer.apush(b"%d" % i)
+            await writer.apush(b"too many")  # however long the reader takes for those before it
             with self.assertRaises(tendril.Timeout):
                 for _ in range(3 + 50):
                     await writer.apush(b"too many", timeout=0.01)
@@ -76,7 +78,7 @@ class Tasks(WithDaemon):
             self.assertEqual(set(rest), {b"too many"})
             with self.assertRaises(tendril.Ended):
                 await reader.apop()
-        asyncio.run(asyncio.wait_for(main(), 60))
+        asyncio.run(asyncio.wait_for(main(), PATIENCE))
 
     def test_a_cancelled_pop_takes_no_frame(self):
         writer, reader = self.store.writer("cancelled"), self.store.reader("cancelled")
@@ -90,11 +92,11 @@ class Tasks(WithDaemon):
                 try:
                     (await task).release()
                 except asyncio.CancelledError:
-                    with await reader.apop(20) as frame:
+                    with await reader.apop(PATIENCE) as frame:
                         self.assertEqual(frame.bytes(), b"x")
             with self.assertRaises(tendril.Timeout):
                 await reader.apop(0)
-        asyncio.run(asyncio.wait_for(main(), 60))
+        asyncio.run(asyncio.wait_for(main(), PATIENCE))
 
     def test_watch(self):
         async def main():
@@ -109,14 +111,14 @@ class Tasks(WithDaemon):
                 async for event in events:
                     if event.kind == "gone":
                         break
-        asyncio.run(asyncio.wait_for(main(), 60))
+        asyncio.run(asyncio.wait_for(main(), PATIENCE))
 
 
 class NextDaemon(unittest.TestCase):
     def test_tasks_go_on(self):
         daemon = Daemon()
         self.addCleanup(daemon.close)
-        store = tendril.connect(daemon.socket, patience=20)
+        store = tendril.connect(daemon.socket, patience=PATIENCE)
         self.addCleanup(store.close)
 
         async def main():
@@ -129,7 +131,7 @@ class NextDaemon(unittest.TestCase):
                 (await store.aput(b"here", "after")).release()
                 self.assertEqual((await task).bytes(), b"here")
                 self.assertEqual((await events.anext()).name, "after")
-        asyncio.run(asyncio.wait_for(main(), 60))
+        asyncio.run(asyncio.wait_for(main(), PATIENCE))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import weakref
 import tendril
 from tendril import connection, cuda, dlpack, layouts
 
-from .fake import FakeDaemon, descriptors, frame
+from .fake import PATIENCE, FakeDaemon, descriptors, frame
 from .test_daemon import MISSING, WithDaemon
 
 try:
@@ -399,7 +399,7 @@ class Objects(WithGPUs):
             draft.seal().release()
         timer = threading.Timer(0.1, soon)
         timer.start()
-        with self.store.get("late", timeout=20) as o:
+        with self.store.get("late", timeout=PATIENCE) as o:
             self.assertEqual(o.bytes(), b"late")
             again = pickle.loads(pickle.dumps(o))
             self.assertEqual(read(again.cuda()), b"late")

@@ -12,6 +12,8 @@ import unittest
 
 import tendril
 
+from .fake import PATIENCE
+
 try:
     import numpy as np
 except ImportError:
@@ -44,7 +46,7 @@ class Daemon:
     def start(self):
         """Starts the daemon, also after it was killed, and waits until it answers."""
         self.process = self.spawn("daemon")
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + PATIENCE
         while True:
             try:
                 tendril.connect(self.socket).close()
@@ -59,12 +61,12 @@ class Daemon:
         """Starts a daemon that takes over from this one."""
         before, self.process = self.process, None
         self.process = self.spawn("daemon", "--takeover")
-        if before.wait(30) != 0:
+        if before.wait(PATIENCE) != 0:
             raise AssertionError("the daemon that was taken over ended with %d" % before.returncode)
 
     def close(self):
         self.process.terminate()
-        self.process.wait(30)
+        self.process.wait(PATIENCE)
         self.log.close()
         shutil.rmtree(self.dir, ignore_errors=True)
 
@@ -188,7 +190,7 @@ class Store(WithDaemon):
             with self.assertRaises((tendril.NotFound, tendril.NotSealed)):
                 other.get("draft")
             got = []
-            t = threading.Thread(target=lambda: got.append(other.get("draft", timeout=300).bytes()))
+            t = threading.Thread(target=lambda: got.append(other.get("draft", timeout=PATIENCE).bytes()))
             t.start()
             draft.data[:] = b"0123456789"
             draft.seal()
@@ -266,14 +268,14 @@ class Store(WithDaemon):
 
     def test_a_killed_client_leaves_nothing(self):
         code = ("import os, sys, tendril, time; s = tendril.connect(sys.argv[1]); d = s.create(1 << 20);"
-                "o = s.put(b'x'); child = os.fork()\nif child: print(d.id, o.id, flush=True)\ntime.sleep(60)")
+                "o = s.put(b'x'); child = os.fork()\nif child: print(d.id, o.id, flush=True)\ntime.sleep(3600)")
         p = subprocess.Popen([sys.executable, "-c", code, self.daemon.socket], stdout=subprocess.PIPE, text=True,
                              start_new_session=True, cwd=os.path.join(os.path.dirname(__file__), ".."))
         keys = p.stdout.readline().split()
         p.kill()  # the forked child still holds the socket
         p.wait()
         try:
-            deadline = time.monotonic() + 300
+            deadline = time.monotonic() + PATIENCE
             while {o.id for o in self.store.list(all=True)} & set(keys) and time.monotonic() < deadline:
                 time.sleep(0.02)
             self.assertFalse({o.id for o in self.store.list(all=True)} & set(keys))
@@ -308,7 +310,7 @@ class Restarts(unittest.TestCase):
             self.skipTest("no bin/tendril: make build makes it")
         self.daemon = Daemon()
         self.addCleanup(self.daemon.close)
-        self.store = tendril.connect(self.daemon.socket, patience=20)
+        self.store = tendril.connect(self.daemon.socket, patience=PATIENCE)
         self.addCleanup(self.store.close)
 
     def test_a_handover_loses_nothing(self):
@@ -333,7 +335,7 @@ class Restarts(unittest.TestCase):
     def test_a_crash_leaves_what_is_on_disk(self):
         held, kept = self.store.put(b"held"), self.store.put(b"kept", name="k", lifetime="persisted")
         self.daemon.process.kill()
-        self.daemon.process.wait(30)
+        self.daemon.process.wait(PATIENCE)
         self.daemon.start()
         self.assertEqual(self.store.stat(kept).refs, 1)
         self.assertEqual((held.gone, held.bytes(), kept.gone, kept.bytes()), (True, b"held", False, b"kept"))
@@ -351,7 +353,7 @@ class Restarts(unittest.TestCase):
         def work():
             try:
                 while not stop.is_set():
-                    with self.store.get("kept", timeout=5) as o:
+                    with self.store.get("kept", timeout=PATIENCE) as o:
                         self.assertEqual(o.bytes()[:4], b"kept")
                     self.store.stat("kept")
                     self.assertEqual([g.size for g in self.store.get_many(["kept", "kept"])], [4000, 4000])
@@ -395,7 +397,7 @@ class SmallStore(WithDaemon):
             self.store.put(bytes(18 << 20), name="idle").release()
             reader.get("idle").release()
             self.store.delete("idle")
-            deadline = time.monotonic() + 300
+            deadline = time.monotonic() + PATIENCE
             while reader._live.has_idle() and time.monotonic() < deadline:  # the reader asks for nothing
                 time.sleep(0.01)
             self.assertFalse(reader._live.has_idle())

@@ -13,6 +13,7 @@ import unittest
 import tendril
 from tendril import pickles
 
+from .fake import PATIENCE
 from .test_daemon import Daemon, WithDaemon
 
 try:
@@ -49,7 +50,7 @@ class Attributes(WithDaemon):
         short = self.store.put(b"3", ttl=0.05)
         key = short.id
         short.release()
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + PATIENCE
         with self.assertRaises(tendril.NotFound):
             while time.monotonic() < deadline:
                 self.store.stat(key)
@@ -115,7 +116,7 @@ class Attributes(WithDaemon):
 
     def test_many(self):
         made = [self.store.put(bytes([i])) for i in range(100)]
-        found = self.store.get_many([o.id for o in made], timeout=5)
+        found = self.store.get_many([o.id for o in made], timeout=PATIENCE)
         self.assertEqual([o.bytes()[0] for o in found], list(range(100)))
         with self.assertRaises(tendril.NotFound):
             self.store.get_many([made[0], "nobody"])
@@ -123,7 +124,7 @@ class Attributes(WithDaemon):
             self.store.get_many([made[0], "nobody"], timeout=0.05)
         later = threading.Timer(0.1, lambda: self.store.put(b"!", "somebody").release())
         later.start()
-        self.assertEqual(self.store.get_many(["somebody", made[3]], timeout=300)[0].bytes(), b"!")
+        self.assertEqual(self.store.get_many(["somebody", made[3]], timeout=PATIENCE)[0].bytes(), b"!")
         later.join()
         self.assertEqual(self.store.get_many([]), [])
         self.store.delete("somebody")
@@ -157,26 +158,26 @@ class Watching(WithDaemon):
     def test_the_next_daemon(self):
         daemon = Daemon()
         self.addCleanup(daemon.close)
-        store = tendril.connect(daemon.socket, patience=20)
+        store = tendril.connect(daemon.socket, patience=PATIENCE)
         self.addCleanup(store.close)
         with store.watch("x") as events:
             for crash in (False, True):
                 if crash:
                     daemon.process.kill()
-                    daemon.process.wait(30)
+                    daemon.process.wait(PATIENCE)
                 else:
                     daemon.hand_over()
-                self.assertEqual(events.next(60).kind, "disconnected")
+                self.assertEqual(events.next(PATIENCE).kind, "disconnected")
                 if crash:
                     with self.assertRaises(tendril.Timeout):
                         events.next(0.05)
                     self.assertEqual(events.fileno(), -1)
                     daemon.start()
-                self.assertEqual(events.next(60).kind, "lost")
+                self.assertEqual(events.next(PATIENCE).kind, "lost")
                 self.assertGreaterEqual(events.fileno(), 0)
                 store.put(b"x", "x", replace=True).release()
                 while True:
-                    event = events.next(60)
+                    event = events.next(PATIENCE)
                     if event.kind == "named" or event.kind == "sealed" and event.name:
                         break
                 self.assertEqual(event.name, "x")
@@ -349,11 +350,11 @@ class Reconnecting(unittest.TestCase):
     def test_a_daemon_that_comes_back(self):
         first = Daemon()
         self.addCleanup(first.close)
-        store = tendril.connect(first.socket, patience=20)
+        store = tendril.connect(first.socket, patience=PATIENCE)
         self.addCleanup(store.close)
         kept = store.put(b"kept", "kept")
         first.process.send_signal(signal.SIGKILL)
-        first.process.wait(30)
+        first.process.wait(PATIENCE)
         with self.assertRaises(tendril.Disconnected):
             store._connection().call(tendril.wire.STATUS, b"", lambda f: f.rest())
         self.assertEqual(kept.bytes(), b"kept")
@@ -371,7 +372,7 @@ class Reconnecting(unittest.TestCase):
         store = tendril.connect(daemon.socket, reconnect=False)
         self.addCleanup(store.close)
         daemon.process.kill()
-        daemon.process.wait(30)
+        daemon.process.wait(PATIENCE)
         daemon.start()
         for _ in range(2):
             with self.assertRaises(tendril.Disconnected):

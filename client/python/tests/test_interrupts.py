@@ -14,7 +14,7 @@ from unittest import mock
 import tendril
 from tendril import connection, memory, wire
 
-from .fake import FakeDaemon
+from .fake import PATIENCE, FakeDaemon
 
 # Behind these the interpreter looks for signals.
 _LOOKS = ("CALL", "RESUME", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "POP_JUMP_BACKWARD", "INSTRUMENTED_CALL",
@@ -140,7 +140,7 @@ class Interrupts(unittest.TestCase):
             if not raised:
                 lost.append(storm.at)
             gc.collect()
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + PATIENCE
             while not rests() and time.monotonic() < deadline:
                 time.sleep(0.001)  # the background thread may hold the connection for a moment
             if not rests():
@@ -166,7 +166,7 @@ class Interrupts(unittest.TestCase):
             store.put(b"z" * 5000, name).release()
         for background, apart in (False, 1), (True, 7):
             self.storm(work, apart)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE
         while any(t.name == "tendril tidier" for t in threading.enumerate()):
             self.assertLess(time.monotonic(), deadline, "a background thread goes on")
             time.sleep(0.001)
@@ -236,7 +236,7 @@ class Interrupts(unittest.TestCase):
             return done
 
         def work():
-            if not ask().wait(20):
+            if not ask().wait(PATIENCE):
                 raise AssertionError("nobody reads")
             for o in store.get_many(["kept", "kept"]):
                 o.release()
@@ -244,7 +244,7 @@ class Interrupts(unittest.TestCase):
         def rests():
             store.status()
             live = store._connection()
-            return ask().wait(20) and not live._pending and not live._unread and not self.fake.held()
+            return ask().wait(PATIENCE) and not live._pending and not live._unread and not self.fake.held()
 
         with tendril.connect(self.fake.path, background=False) as store:
             store.put(b"z" * 5000, "kept").release()

@@ -14,6 +14,7 @@ import unittest
 
 import tendril
 
+from .fake import PATIENCE
 from .test_daemon import WithDaemon
 
 try:
@@ -200,7 +201,7 @@ class Sealed(WithReader):
                     w.push(draft)
                     for pushed in (array, view):
                         self.assertTrue(self.faults(pushed.ctypes.data) and self.faults(pushed.ctypes.data + size - 1))
-                        with r.pop(20) as frame:
+                        with r.pop(PATIENCE) as frame:
                             self.assertEqual(frame.bytes(), want)
                     del array, draft, view, pushed
 
@@ -265,9 +266,9 @@ class Restarts(WithReader):
         self.cannot_alter("the array", array.ctypes.data, 100001, "kept", want)
         self.cannot_alter("the object", o.numpy().ctypes.data, 100001, "kept", want)
         self.daemon.process.kill()
-        self.daemon.process.wait(30)
+        self.daemon.process.wait(PATIENCE)
         self.daemon.start()
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + PATIENCE
         while self.store.stat("kept").refs != 1 and time.monotonic() < deadline:
             time.sleep(0.01)  # the reader's release may wait for its background thread
         self.assertEqual(self.store.stat("kept").refs, 1)

@@ -14,6 +14,7 @@ import unittest
 import tendril
 from tendril import wire
 
+from .fake import PATIENCE
 from .relay import Relay
 from .test_daemon import WithDaemon, _link
 
@@ -24,7 +25,7 @@ except ImportError:
 
 
 def until(condition, what):
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + PATIENCE
     while not condition():
         if time.monotonic() > deadline:
             raise AssertionError("never came: " + what)
@@ -199,7 +200,7 @@ try:
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 sys.stdin.readline()
-frame = reader.pop(20)
+frame = reader.pop(300)
 print(frame.number, frame.bytes().decode(), flush=True)
 """
         writer = self.store.writer("s-int")
@@ -217,10 +218,10 @@ print(frame.number, frame.bytes().decode(), flush=True)
             child.stdin.flush()
             number, text = child.stdout.readline().split()
             self.assertIn((number, text), (("1", "first"), ("2", "second")))
-            self.assertEqual(child.wait(20), 0)
+            self.assertEqual(child.wait(PATIENCE), 0)
             if number == "2":  # the first one went to the interrupted pop, and back
                 with self.store.reader("s-int") as again:
-                    self.assertEqual(again.pop(20).bytes(), b"first")
+                    self.assertEqual(again.pop(PATIENCE).bytes(), b"first")
         finally:
             child.kill()
             child.communicate()
@@ -231,10 +232,10 @@ print(frame.number, frame.bytes().decode(), flush=True)
 import os, signal, tendril
 store = tendril.connect()
 reader = store.reader("s-had", existing=True)
-frame = reader.pop(20)
+frame = reader.pop(300)
 had = store.get(frame.id)  # another reference, which stays
 reader.unpop(frame)
-reader.pop(20).release()
+reader.pop(300).release()
 store.streams("s-had")
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -242,16 +243,16 @@ os.kill(os.getpid(), signal.SIGKILL)
             writer.push(b"first")
             writer.push(b"second")
             env = dict(self.daemon.env, PYTHONPATH=os.pathsep.join(sys.path))
-            child = subprocess.run([sys.executable, "-c", code], env=env, timeout=300)
+            child = subprocess.run([sys.executable, "-c", code], env=env, timeout=PATIENCE)
             self.assertEqual(child.returncode, -signal.SIGKILL)
             until(lambda: len(self.store.streams("s-had")[0]["users"]) == 1, "the reader's end")
             with self.store.reader("s-had") as reader:
-                self.assertEqual(reader.pop(20).bytes(), b"second")
+                self.assertEqual(reader.pop(PATIENCE).bytes(), b"second")
 
     def test_a_killed_writer(self):
         writer = self.store.writer("s-dead")
         code = ("import tendril, time; w = tendril.connect().writer('s-dead'); w.push(b'1'); print(flush=True);"
-                "time.sleep(60)")
+                "time.sleep(3600)")
         env = dict(self.daemon.env, PYTHONPATH=os.pathsep.join(sys.path))
         child = subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE)
         child.stdout.readline()
@@ -259,9 +260,9 @@ os.kill(os.getpid(), signal.SIGKILL)
         writer.close()
         child.kill()
         child.communicate()
-        self.assertEqual(reader.pop(20).bytes(), b"1")
+        self.assertEqual(reader.pop(PATIENCE).bytes(), b"1")
         with self.assertRaises(tendril.Aborted):
-            reader.pop(20)
+            reader.pop(PATIENCE)
         reader.close()
 
     def test_a_daemon_that_went_away(self):
@@ -411,7 +412,7 @@ class Late(WithDaemon):
         self.assertEqual(reader._live.unwanted(reader._decode), [])
         closing = threading.Thread(target=reader.close, daemon=True)
         closing.start()
-        closing.join(20)
+        closing.join(PATIENCE)
         self.assertFalse(closing.is_alive())
 
     def test_abort_of_a_push_that_was_not_sent(self):
@@ -538,7 +539,7 @@ class Late(WithDaemon):
         writer, reader = self.late.writer("l-push"), self.late.reader("l-push")
         for made in (lambda: self.late.create(5), lambda: self.late.put(b"frame")):
             whole, frames = made(), []
-            thread = threading.Thread(target=lambda: frames.append(reader.pop(20)))
+            thread = threading.Thread(target=lambda: frames.append(reader.pop(PATIENCE)))
             thread.start()
             until(lambda: self.told("l-push", "waiting_readers") == 1, "the pop")
             self.relay.hold("requests")
