@@ -853,7 +853,8 @@ static void cut_off(void)
 		tendril *t;
 		tendril_info *info;
 		right(STAT);
-		OK(tendril_connect_with(&(tendril_connect_options){.socket = path, .index = -1, .patience_ms = PATIENCE_MS}, &t));
+		tendril_connect_options o = {.socket = path, .index = -1, .patience_ms = PATIENCE_MS};
+		OK(tendril_connect_with(&o, &t));
 		int before = begun;
 		cuts = n;
 		IS(n < 5 ? TENDRIL_OK : TENDRIL_DISCONNECTED, tendril_stat(t, tendril_named("x"), &info));
