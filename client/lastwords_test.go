@@ -22,7 +22,7 @@ func farLink(t *testing.T) (*Conn, *ipc.Stream) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	socket, err := ipc.DialTCP(t.Context(), l.Addr().String(), 5*time.Second)
+	socket, err := ipc.DialTCP(t.Context(), l.Addr().String(), 5*time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}

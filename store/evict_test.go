@@ -81,7 +81,7 @@ func fillPattern(b []byte, seed byte) {
 // contents gets an object, however far away, and reads it.
 func contents(t testing.TB, c *Conn, id object.ID) ([]byte, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	h, err := c.Wait(ctx, id, "")
 	for errors.Is(err, object.ErrFull) && !errors.Is(err, unix.ENOSPC) && ctx.Err() == nil { // as clients do

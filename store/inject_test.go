@@ -200,9 +200,9 @@ func (l *brokenLife) put(spec Spec, seed byte, strict bool) {
 	}
 }
 
-// create waits, as clients do, while memory is on its way back.
+// create waits, as clients do, while memory is on its way back; not for long where a call broke: it may be refused.
 func (l *brokenLife) create(spec Spec) (h Handle, err error) {
-	for range 2000 {
+	for n, began := 0, time.Now(); n < 2000 || !l.b.broke.Load() && time.Since(began) < 5*time.Minute; n++ {
 		if h, err = l.c.Create(spec); !errors.Is(err, object.ErrFull) || l.b.broke.Load() &&
 			!strings.Contains(err.Error(), "are in use") {
 			return h, err
@@ -308,7 +308,7 @@ func (l *brokenLife) readAll() {
 
 // get waits for an object, and for memory to bring it back into, as clients do.
 func (l *brokenLife) get(id object.ID) (h Handle, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	for ctx.Err() == nil {
 		sweepAll(l.c)

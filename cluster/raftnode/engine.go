@@ -92,6 +92,9 @@ func (e *engine) start(opts Options, logger hclog.Logger, disk *disk, trans raft
 	conf.TrailingLogs = opts.TrailingEntries
 	conf.BatchApplyCh, conf.MaxAppendEntries = true, mostInline // its queue has room for so many
 	conf.CommitTimeout = orDefault(opts.commitTimeout, conf.CommitTimeout)
+	conf.HeartbeatTimeout = orDefault(opts.electionTimeout, conf.HeartbeatTimeout)
+	conf.ElectionTimeout = orDefault(opts.electionTimeout, conf.ElectionTimeout)
+	conf.LeaderLeaseTimeout = orDefault(opts.electionTimeout, conf.LeaderLeaseTimeout)
 	conf.NoLegacyTelemetry = true
 	conf.ShutdownOnRemove = false
 	cache, err := raft.NewLogCache(512, e.log)

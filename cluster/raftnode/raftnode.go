@@ -87,6 +87,9 @@ type Options struct {
 	Clock           func() time.Time
 
 	commitTimeout time.Duration // after which raft tells followers what is committed; 0 = its default, 50 ms
+	// electionTimeout is how long a follower does without its leader, and the leader without most of its followers; 0 =
+	// raft's defaults, 1 s and 500 ms.
+	electionTimeout time.Duration
 }
 
 // retainSnapshots is how many snapshots stay on disk.

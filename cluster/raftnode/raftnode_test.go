@@ -481,6 +481,10 @@ func (tcpLayer) Dial(a raft.ServerAddress, timeout time.Duration) (net.Conn, err
 	return net.DialTimeout("tcp", string(a), timeout)
 }
 
+// leadsFor is how long the first of three nodes leads though none of them has a processor; another one is elected when
+// it has been closed for so long and could not hand over.
+const leadsFor = 10 * time.Second
+
 // three opens three nodes over a stream layer; the first leads, and all vote. edit alters the first one's options.
 func three(t testing.TB, edit ...func(*Options)) (nodes map[string]*Node, ids []string) {
 	nodes, ids = map[string]*Node{}, []string{"n1", "n2", "n3"}
@@ -492,7 +496,7 @@ func three(t testing.TB, edit ...func(*Options)) (nodes map[string]*Node, ids []
 		}
 		var once sync.Once
 		o := options(t.TempDir())
-		o.ID, o.Address, o.Join = id, l.Addr().String(), i > 0
+		o.ID, o.Address, o.Join, o.electionTimeout = id, l.Addr().String(), i > 0, leadsFor
 		o.Stream = func() (layer raft.StreamLayer, err error) {
 			err = errors.New("only once in this test")
 			once.Do(func() { layer, err = tcpLayer{l}, nil })
@@ -677,7 +681,7 @@ func TestFollowerThatIsBackIsHeard(t *testing.T) {
 				t.Error(err)
 				return false
 			}
-			follower := raft.NewNetworkTransport(tcpLayer{back}, 3, time.Second, io.Discard)
+			follower := raft.NewNetworkTransport(tcpLayer{back}, 3, 5*time.Minute, io.Discard)
 			t.Cleanup(func() { follower.Close(); <-answers })
 			go func() {
 				defer close(answers)

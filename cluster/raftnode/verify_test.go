@@ -155,6 +155,7 @@ func TestOldAnswersProveNothing(t *testing.T) {
 	layer.changed = sync.NewCond(&layer.mu)
 	nodes, _ := three(t, func(o *Options) {
 		inner := o.Stream
+		o.electionTimeout = 3 * time.Second // it gives up after as long
 		o.Stream = func() (raft.StreamLayer, error) {
 			l, err := inner()
 			if err != nil {

@@ -120,7 +120,7 @@ func (c *connection) depart(why error) {
 	patience := k.time
 	if errors.Is(why, io.EOF) || errors.Is(why, io.ErrUnexpectedEOF) || errors.Is(why, unix.ECONNRESET) ||
 		errors.Is(why, unix.EPIPE) {
-		patience = min(patience, closedGrace)
+		patience = min(patience, c.srv.opts.closedGrace)
 	}
 	a := &awaySession{session: c.session, peer: c.peerNow(), keeping: k, attached: c.attached, store: c.store}
 	if !c.handOver(a, patience) {
@@ -204,7 +204,7 @@ func (c *connection) resumeSession(m wire.ResumeSessionRequest) error {
 		return fmt.Errorf("%w: ResumeSession is for another machine's connection without a session", object.ErrInvalid)
 	}
 	kind := c.sessionOver()
-	for end := time.After(surrenderTime); ; {
+	for end := time.After(c.srv.opts.surrenderTime); ; {
 		before, holder, err := c.srv.claimAway(&m, c, kind)
 		if err != nil {
 			return err

@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"testing"
-	"time"
 
 	"tendril/cluster/pki"
 	"tendril/ipc"
 	"tendril/ipc/wire"
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 // upload asks for an object of size bytes.
@@ -118,26 +118,18 @@ func TestAReleasedUploadIsOver(t *testing.T) {
 		}
 	}
 	d.empty(t)
-	var now uint64
-	for range 500 {
-		if now = d.store.Status().RequestBytes; now < mappingBytes {
-			return // but for the last reply, which may be charged still
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Errorf("%d bytes are charged to requests", now)
+	await.Until(t, "nothing is charged to requests, but for the last reply", func() bool {
+		return d.store.Status().RequestBytes < mappingBytes
+	})
 }
 
 // empty wants the store to hold nothing any more, though connections are open.
 func (d *farDoor) empty(t *testing.T) {
 	t.Helper()
-	for range 500 {
-		if st := d.store.Status(); st.Objects == 0 && st.SegmentBytes == 0 && st.References == 0 {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Errorf("left: %+v", d.store.Status())
+	await.Until(t, "an empty store", func() bool {
+		st := d.store.Status()
+		return st.Objects == 0 && st.SegmentBytes == 0 && st.References == 0
+	})
 }
 
 func TestUploadsAreBoundedAndCharged(t *testing.T) {

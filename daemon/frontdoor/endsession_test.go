@@ -15,7 +15,7 @@ import (
 // A session ends for its tenant and for the daemon's owner, wherever it is: with its connection, or where it waits for
 // its client.
 func TestEndSession(t *testing.T) {
-	d := open(t, func(*Options) {})
+	d := open(t, func(o *Options) { o.farewellTime = 50 * time.Millisecond })
 	program, killer := d.dial(t).hello(), d.dial(t).hello()
 	f, err := program.ask(wire.OpenSession, &wire.OpenSessionRequest{})
 	session := sessionOf(t, f, err)
@@ -81,7 +81,7 @@ func TestEndSessionOfAnotherTenant(t *testing.T) {
 
 // TestEndSessionOfWhoDoesNotRead: a program that reads nothing, and holds up what is sent to it, ends all the same.
 func TestEndSessionOfWhoDoesNotRead(t *testing.T) {
-	d := open(t, func(*Options) {})
+	d := open(t, func(o *Options) { o.farewellTime = 50 * time.Millisecond })
 	program, killer := d.dial(t).hello(), d.dial(t).hello()
 	f, err := program.ask(wire.OpenSession, &wire.OpenSessionRequest{})
 	session := sessionOf(t, f, err)

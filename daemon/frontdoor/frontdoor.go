@@ -20,6 +20,7 @@
 package frontdoor
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -107,6 +108,9 @@ type Options struct {
 	// Lingers is how many connections may wait for their next request on a thread of their own, for some ms. Default
 	// 8; negative: none. Never as many as GOMAXPROCS.
 	Lingers int
+
+	// The constants of these names; tests have others.
+	letReadTime, farewellTime, closedGrace, surrenderTime time.Duration
 }
 
 func (o Options) withDefaults() Options {
@@ -134,6 +138,10 @@ func (o Options) withDefaults() Options {
 	if o.Grace == 0 {
 		o.Grace = 30 * time.Second
 	}
+	o.letReadTime = cmp.Or(o.letReadTime, letReadTime)
+	o.farewellTime = cmp.Or(o.farewellTime, farewellTime)
+	o.closedGrace = cmp.Or(o.closedGrace, closedGrace)
+	o.surrenderTime = cmp.Or(o.surrenderTime, surrenderTime)
 	if o.Log == nil {
 		silent := logrus.New()
 		silent.SetOutput(io.Discard)

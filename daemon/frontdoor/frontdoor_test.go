@@ -143,6 +143,9 @@ func (b *fakeBackend) sessions() (open, closed int) {
 	return len(b.open), b.closed
 }
 
+// patience is what a door gives its peers unless a test is about how long it waits: they have the same processors.
+const patience = 10 * time.Minute
+
 type door struct {
 	*Server
 	store   *store.Store
@@ -158,7 +161,9 @@ func open(t testing.TB, change func(*Options)) *door {
 	}
 	t.Cleanup(s.Close)
 	d := &door{store: s, backend: newFakeBackend(), socket: filepath.Join(t.TempDir(), "s", "sock")}
-	opts := Options{Socket: d.socket, Store: s, Backend: d.backend, Tenant: func(uid, gid uint32) string { return "t" }}
+	opts := Options{Socket: d.socket, Store: s, Backend: d.backend, Tenant: func(uid, gid uint32) string { return "t" },
+		HelloTime: patience, StrangerTime: patience, ChargeTime: patience, letReadTime: patience,
+		farewellTime: patience, closedGrace: patience, surrenderTime: patience}
 	if change != nil {
 		change(&opts)
 	}

@@ -170,7 +170,7 @@ func (s *Server) shake(conn *net.TCPConn, raft bool) (*tls.Conn, error) {
 	}
 	secure := tls.Server(conn, s.opts.TLS)
 	if err := secure.Handshake(); err != nil {
-		letRead(conn)
+		letRead(conn, s.opts.letReadTime)
 		return nil, fmt.Errorf("handshake: %w", err)
 	}
 	if is := secure.ConnectionState().NegotiatedProtocol; (is == pki.ProtocolRaft) != raft {
@@ -185,11 +185,11 @@ const (
 	letReadBytes = 64 << 10
 )
 
-// letRead takes what the peer has sent already, until it closes. In TLS 1.3 a client sends before it knows whether its
-// certificate is believed; to close with that unread would reset the connection, and take from it the alert that says
-// so.
-func letRead(conn *net.TCPConn) {
-	if err := errors.Join(conn.CloseWrite(), conn.SetReadDeadline(time.Now().Add(letReadTime))); err != nil {
+// letRead takes what the peer has sent already, until it closes or limit is over. In TLS 1.3 a client sends before it
+// knows whether its certificate is believed; to close with that unread would reset the connection, and take from it the
+// alert that says so.
+func letRead(conn *net.TCPConn, limit time.Duration) {
+	if err := errors.Join(conn.CloseWrite(), conn.SetReadDeadline(time.Now().Add(limit))); err != nil {
 		return
 	}
 	_, _ = io.Copy(io.Discard, io.LimitReader(conn, letReadBytes))

@@ -28,6 +28,7 @@ import (
 	"tendril/ipc"
 	"tendril/ipc/wire"
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 // fakeCluster has one token and signs for who shows it.
@@ -153,7 +154,7 @@ func (d *farDoor) knock(t testing.TB) *ipc.Socket {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	s.SetDeadline(time.Now().Add(2 * time.Minute))
+	s.SetDeadline(time.Now().Add(patience))
 	if _, err := s.Write(ipc.NewPreface(ipc.KindControl, [32]byte{}).Append(nil)); err != nil {
 		t.Fatal(err)
 	}
@@ -398,13 +399,7 @@ func TestRevokedDuringTheHandshake(t *testing.T) {
 		!strings.Contains(err.Error(), "revoked") {
 		t.Errorf("it is let in: %v", err)
 	}
-	for range 6000 {
-		if d.Connections() == 0 {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Errorf("%d connections are counted", d.Connections())
+	await.Until(t, "no connection is counted", func() bool { return d.Connections() == 0 })
 }
 
 // TestRotatedDuringTheHandshake: the same where the cluster's authority becomes another one meanwhile.
@@ -516,7 +511,7 @@ func TestPrefacesThatAreNone(t *testing.T) {
 		}
 		b = append(b, make([]byte, max(0, 48-len(b)))...)
 		c.Write(b)
-		c.SetReadDeadline(time.Now().Add(time.Minute))
+		c.SetReadDeadline(time.Now().Add(patience))
 		if got, err := io.ReadAll(c); len(got) > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("%s: answered %q, %v; want the end", name, got, err)
 		}
@@ -581,15 +576,7 @@ func TestTenThousandHalfOpenConnections(t *testing.T) {
 			c.Close()
 		}
 	}
-	for range 6000 {
-		if descriptors(t) <= before {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	if now := descriptors(t); now > before {
-		t.Errorf("%d descriptors, %d before", now, before)
-	}
+	await.Until(t, "no more descriptors than before", func() bool { return descriptors(t) <= before })
 }
 
 func descriptors(t *testing.T) int {
@@ -629,7 +616,7 @@ func TestStrangersAreCountedAndSentAway(t *testing.T) {
 	defer c.Close()
 	d.Close() // and with it those that are left
 	for i, c := range append(silent, c) {
-		c.SetReadDeadline(time.Now().Add(time.Minute))
+		c.SetReadDeadline(time.Now().Add(patience))
 		if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("silent connection %d was not ended: %v", i, err)
 		}
@@ -645,7 +632,7 @@ func TestPrefaceInPiecesIsNotWaitedFor(t *testing.T) {
 	}
 	defer c.Close()
 	good := ipc.NewPreface(ipc.KindControl, [32]byte{}).Append(nil)
-	c.SetReadDeadline(time.Now().Add(time.Minute))
+	c.SetReadDeadline(time.Now().Add(patience))
 	ended := make(chan error, 1)
 	go func() { _, err := c.Read(make([]byte, 1)); ended <- err }()
 	for _, b := range good { // 48 of them: the door does not wait for the last
@@ -695,7 +682,7 @@ func TestTicketOverTheUnixSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	s.SetDeadline(time.Now().Add(time.Minute))
+	s.SetDeadline(time.Now().Add(patience))
 	b := ipc.NewPreface(ipc.KindTicket, [32]byte{5, 31: 6}).Append(nil)
 	for _, part := range [][]byte{b[:3], b[3:20], append(slices.Clone(b[20:]), "hello"...)} {
 		if _, err := s.Write(part); err != nil {
@@ -705,11 +692,7 @@ func TestTicketOverTheUnixSocket(t *testing.T) {
 	ticket, theirs := <-got, <-worker
 	defer theirs.Close()
 	// the door has no part in it any more
-	for deadline := time.Now().Add(5 * time.Minute); d.Connections() > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the connection stays the door's")
-		}
-	}
+	await.Until(t, "the connection is not the door's", func() bool { return d.Connections() == 0 })
 	hello := make([]byte, 5)
 	if _, err := io.ReadFull(theirs, hello); err != nil || string(hello) != "hello" {
 		t.Errorf("the worker reads %q, %v", hello, err)

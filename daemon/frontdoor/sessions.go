@@ -176,7 +176,7 @@ func (c *connection) closeSessionFor(why error, asker *connection) bool {
 	select {
 	case <-told:
 		parts = said
-	case <-time.After(farewellTime):
+	case <-time.After(c.srv.opts.farewellTime):
 	}
 	did := c.closeSession(why)
 	if parts {

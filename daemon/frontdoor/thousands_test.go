@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -64,7 +63,7 @@ func TestTenThousandConnections(t *testing.T) {
 	var tenant atomic.Value
 	tenant.Store("loud")
 	d := open(t, func(o *Options) {
-		o.MaxConnections, o.TenantConnections, o.HelloTime = n*8/7+16, n, 10*time.Minute
+		o.MaxConnections, o.TenantConnections, o.HelloTime = n*8/7+16, n, patience
 		o.Tenant = func(uint32, uint32) string { return tenant.Load().(string) }
 	})
 	before, goroutines := openFDs(t), runtime.NumGoroutine()

@@ -58,7 +58,9 @@ func (s *stream) block() string {
 // ends the stream in order, and nothing is held for who has gone.
 func TestEvents(t *testing.T) {
 	source := &fake{ring: changes.New()}
-	s, address, secret := start(t, func(o *Options) { o.Source, o.Beat = source, 50*time.Millisecond })
+	s, address, secret := start(t, func(o *Options) {
+		o.Source, o.Beat, o.closeGrace = source, 50*time.Millisecond, 10*time.Minute
+	})
 	first := openStream(t, address, secret)
 	if first.head.StatusCode != 200 || first.head.Header.Get("Content-Type") != "text/event-stream" {
 		t.Fatalf("%+v", first.head)

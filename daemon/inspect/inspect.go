@@ -13,6 +13,7 @@
 package inspect
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base32"
@@ -67,6 +68,7 @@ type Options struct {
 	Log         logrus.FieldLogger // nil = no log
 	ReadTimeout time.Duration      // for a whole request to arrive; 0 = 5 s
 	Beat        time.Duration      // of a stream without events, after which something is written; 0 = 15 s
+	closeGrace  time.Duration      // the constant of this name; tests have others
 }
 
 // Validate names every fault.
@@ -278,7 +280,7 @@ func (s *Server) Close() error {
 		for _, d := range s.doors {
 			d.way.Close()
 		}
-		late := time.AfterFunc(closeGrace, func() {
+		late := time.AfterFunc(cmp.Or(s.opts.closeGrace, closeGrace), func() {
 			for _, d := range s.doors {
 				d.way.hangUp()
 			}

@@ -243,7 +243,7 @@ func start(t *testing.T, change func(*Options)) (*Server, string, string) {
 		t.Fatal(err)
 	}
 	o := Options{TCP: "127.0.0.1:0", Unix: filepath.Join(t.TempDir(), "inspect.sock"), Bearer: only(hash),
-		Source: &fake{n: 3, data: &bytesOf{b: []byte("hello")}}}
+		Source: &fake{n: 3, data: &bytesOf{b: []byte("hello")}}, ReadTimeout: time.Minute}
 	if change != nil {
 		change(&o)
 	}
@@ -434,7 +434,8 @@ func altered(secret string) string {
 }
 
 func TestMalformedRequests(t *testing.T) {
-	_, address, secret := start(t, func(o *Options) { o.ReadTimeout = 300 * time.Millisecond })
+	_, address, secret := start(t, nil)
+	_, hasty, _ := start(t, func(o *Options) { o.ReadTimeout = 300 * time.Millisecond }) // for what gets no answer
 	bearer := "Authorization: Bearer " + secret
 	for what, x := range map[string]struct {
 		request string
@@ -468,7 +469,11 @@ func TestMalformedRequests(t *testing.T) {
 		"slow loris":           {"GET /v1/status HTTP/1.1\r\nHost: " + address + "\r\nX-a: b", 0},
 		"silence":              {"", 0},
 	} {
-		r := raw(t, "tcp", address, x.request)
+		to := address
+		if x.status == 0 {
+			to = hasty
+		}
+		r := raw(t, "tcp", to, x.request)
 		switch {
 		case x.status != 0:
 			wantFailure(t, what, r, x.status)
@@ -791,7 +796,7 @@ func (s *slow) Status(v Viewer) (Status, error) {
 
 func TestCloseLetsAnswersEnd(t *testing.T) {
 	source := &slow{asked: make(chan struct{}), answer: make(chan struct{})}
-	s, address, secret := start(t, func(o *Options) { o.Source = source })
+	s, address, secret := start(t, func(o *Options) { o.Source, o.closeGrace = source, 10*time.Minute })
 	got := make(chan *http.Response, 1)
 	go func() { got <- raw(t, "tcp", address, get("/v1/status", address, "Authorization: Bearer "+secret)) }()
 	<-source.asked

@@ -583,7 +583,7 @@ func farRig(t *testing.T, secure, keeps bool, change ...func(f *fakeFar, o *Opti
 	o := options(f, r.sink, r.log)
 	o.Lanes, o.Plaintext = 2, !secure
 	if keeps {
-		o.Resumes, o.Resume = true, 30*time.Second
+		o.Resumes, o.Resume = true, 10*time.Minute
 	}
 	for _, g := range change {
 		g(f, &o)

@@ -117,15 +117,20 @@ func TestPatienceEnds(t *testing.T) {
 	r.gone()
 }
 
-// Lanes that lose their connections in turn, one while the other's comes back, are back long before patience ends: each
-// new connection says that the worker can be reached.
+// Lanes that lose their connections in turn, one while the other's comes back, are not given up when patience has gone
+// by since the first loss: each new connection says that the worker can be reached, and a loss after it is another one.
 func TestLanesAreCutInTurn(t *testing.T) {
-	r, f := openFar(t, false, true, func(_ *fakeFar, o *Options) { o.Resume = 2 * time.Second })
+	r, f := openFar(t, false, true)
 	f.lane(1)
 	var cuts atomic.Int32
+	var middle atomic.Int64 // of all losses, ns after the resumer's start
 	f.mu.Lock()
 	f.dialing = func() error {
-		if n := cuts.Add(1); n <= 15 { // the other lane is lost while this one comes back
+		n := cuts.Add(1)
+		if n == 8 {
+			middle.Store(int64(time.Since(r.c.resumer.start)))
+		}
+		if n <= 15 { // the other lane is lost while this one comes back
 			time.Sleep(2 * flapping) // Pause: so long each connection lives
 			f.cut(int(n % 2))
 		}
@@ -137,7 +142,11 @@ func TestLanesAreCutInTurn(t *testing.T) {
 		return cuts.Load() > 15 && len(r.c.resumer.missing()) == 0 || r.c.Dead()
 	})
 	if r.c.Dead() {
-		t.Errorf("it was given up after %d connections: %q", cuts.Load(), r.sink.all())
+		t.Fatalf("it was given up after %d connections: %q", cuts.Load(), r.sink.all())
+	}
+	if x := &r.c.resumer.lanes; max(x[0].began, x[1].began) < time.Duration(middle.Load()) {
+		t.Errorf("the last loss began at %v and %v, before the eighth of 15 at %v", x[0].began, x[1].began,
+			time.Duration(middle.Load()))
 	}
 }
 

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -32,6 +33,8 @@ type Options struct {
 	// Compression is a lane's: nil where packed chunks are neither sent nor taken, as between two processes of one
 	// machine.
 	Compression *Compression
+
+	handshake time.Duration // what bounds each read and write of a handshake; 0: the constants'. Tests have others
 }
 
 const (
@@ -60,6 +63,7 @@ func (o *Options) connect(role Role, socket *os.File) (*wire, error) {
 	if o.Silence > 0 {
 		limit = min(limit, max(o.Silence, leastHandshake))
 	}
+	limit = cmp.Or(o.handshake, limit)
 	if err = raw.limit(limit); err == nil {
 		if o.Dials {
 			role = Client

@@ -162,9 +162,9 @@ func (x *cutter) keepUp(client, worker resumable, lost <-chan struct{}, next fun
 	return stopping
 }
 
-// await takes records until n have come, each the n-th of send's making. It gives up when none comes for a minute.
+// await takes records until n have come, each the n-th of send's making. It gives up when none comes for five minutes.
 func (x *cutter) await(s *Stream, from uint64, n int) error {
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(5 * time.Minute)
 	for i := 0; i < n; {
 		h, p, ok, err := s.Next()
 		switch {
@@ -175,7 +175,7 @@ func (x *cutter) await(s *Stream, from uint64, n int) error {
 				return fmt.Errorf("record %d of %d came as %d of %d bytes", i+1, len(want.Data), h.Request, len(p))
 			}
 			i++
-			deadline = time.Now().Add(time.Minute)
+			deadline = time.Now().Add(5 * time.Minute)
 		case time.Now().After(deadline):
 			return fmt.Errorf("%d of %d records came", i, n)
 		default:

@@ -289,7 +289,7 @@ func TestAnObjectOutlivesItsReaders(t *testing.T) {
 		t.Error("the object is gone, but a kernel will read it")
 	}
 	r.ok(r.d.SetUserEventStatus(gate, 0))
-	for deadline := time.Now().Add(time.Minute); held() != 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); held() != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the object is held for ever")
 		}

@@ -19,7 +19,7 @@ import (
 // rested waits until so many hands have nothing to do, and returns them.
 func (h *hands) rested(t *testing.T, n int) []*hand {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		h.mu.Lock()
 		idle := append([]*hand(nil), h.idle...)
 		h.mu.Unlock()
@@ -34,7 +34,7 @@ func (h *hands) rested(t *testing.T, n int) []*hand {
 // settled waits until all hands have nothing to do, and returns them.
 func (h *hands) settled(t *testing.T) []*hand {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		h.mu.Lock()
 		idle, count := append([]*hand(nil), h.idle...), h.count
 		h.mu.Unlock()

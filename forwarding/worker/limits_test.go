@@ -52,12 +52,14 @@ func TestBuildTime(t *testing.T) {
 		}
 	}
 	add() // PoCL compiles at a kernel's first launch, and one thing at a time
-	p.send(&clwire.TimeLimits{BuildNanos: uint64(5 * time.Second)})
-	blob, hard := f.id(), f.id()
-	text := endlessSource()
-	f.send(&clwire.Blob{ID: blob, Total: uint64(len(text)), Data: []byte(text)})
-	f.send(&clwire.CreateProgram{ID: hard, Context: f.context, Kind: clwire.ProgramSource, Blob: blob})
-	f.ask(&clwire.BuildProgram{Program: hard})
+	build := func() {
+		blob, hard := f.id(), f.id()
+		text := endlessSource()
+		f.send(&clwire.Blob{ID: blob, Total: uint64(len(text)), Data: []byte(text)})
+		f.send(&clwire.CreateProgram{ID: hard, Context: f.context, Kind: clwire.ProgramSource, Blob: blob})
+		f.ask(&clwire.BuildProgram{Program: hard})
+	}
+	build()
 	for range 10 {
 		add()
 	}
@@ -65,6 +67,9 @@ func TestBuildTime(t *testing.T) {
 	if got := ints(mem)[:16]; got[0] != got[15] || got[0] != 11 {
 		t.Errorf("beside a build: %v", got)
 	}
+	p.send(&clwire.TimeLimits{BuildNanos: uint64(time.Second)}) // of the builds from now on
+	build()
+	p.link.Kick()
 	if said := p.lastWords(t); !strings.Contains(said, "--build-time") {
 		t.Errorf("the worker ended, saying %q", said)
 	}

@@ -22,10 +22,11 @@ type deviceMemory struct {
 	limited bool
 	limit   uint64 // bytes
 	taken   uint64
+	wait    time.Duration // limitWait; tests have others
 }
 
 func newDeviceMemory() *deviceMemory {
-	m := &deviceMemory{}
+	m := &deviceMemory{wait: limitWait}
 	m.changed.L = &m.mu
 	return m
 }
@@ -60,10 +61,10 @@ func (m *deviceMemory) short(n uint64) bool {
 	return m.limited && (n > m.limit || m.taken > m.limit-n)
 }
 
-// waitFor waits until n bytes fit, no longer than limitWait. mu is held.
+// waitFor waits until n bytes fit, no longer than wait. mu is held.
 func (m *deviceMemory) waitFor(n uint64) bool {
 	over := false
-	t := time.AfterFunc(limitWait, func() {
+	t := time.AfterFunc(m.wait, func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		over = true

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"tendril/forwarding/cl"
+	"tendril/forwarding/opencl"
+	"tendril/tools/e2e/await"
 )
 
 // TestDeviceLimit: a worker holds its client to what the daemon allowed, whatever the client says; a limit that is on
@@ -23,10 +25,15 @@ func TestDeviceLimit(t *testing.T) {
 	if s := m.take(a, 60); s != cl.SUCCESS {
 		t.Fatalf("within the limit: %v", s)
 	}
-	time.AfterFunc(20*time.Millisecond, func() { m.setLimit(150) })
-	if s := m.take(b, 60); s != cl.SUCCESS {
+	taken := make(chan opencl.Status, 1)
+	m.wait = 5 * time.Minute
+	go func() { taken <- m.take(b, 60) }()
+	await.Blocked(t, 1, "worker.(*deviceMemory).waitFor")
+	m.setLimit(150)
+	if s := <-taken; s != cl.SUCCESS {
 		t.Errorf("with a higher limit on its way: %v", s)
 	}
+	m.wait = time.Millisecond
 	if s := m.take(c, 60); s != cl.MEM_OBJECT_ALLOCATION_FAILURE || c.charged != 0 {
 		t.Errorf("beyond the limit: %v, %d bytes booked", s, c.charged)
 	}

@@ -5,7 +5,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
+
+	"tendril/tools/e2e/await"
 )
 
 // sharedBuffer is a bytes.Buffer for several goroutines.
@@ -31,12 +32,7 @@ func TestDoing(t *testing.T) {
 	var errs sharedBuffer
 	c := &cli{term: terminal{err: &errs, isErr: true, errScreen: screen{columns: 30}}}
 	done := c.doing("a device with a long name: its first kernel is built")
-	for range 3000 {
-		if strings.Contains(errs.String(), "\r/ a device") {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	await.Until(t, "the line moves", func() bool { return strings.Contains(errs.String(), "\r/ a device") })
 	done()
 	lines := strings.Split(errs.String(), "\r")
 	if len(lines) < 5 || !strings.HasPrefix(lines[1], "| a device") || !strings.HasPrefix(lines[2], "/ a device") {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -13,9 +14,10 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"tendril/tools/e2e/await"
 )
 
 // openTerminal makes a terminal of so many columns, and 24 lines: what one types and sees is master's, the program's
@@ -118,14 +120,13 @@ func (s *shown) wait() (code int, out string) {
 // until waits until the terminal shows a text after its first from bytes, and gives how many there are then.
 func (s *shown) until(text string, from int) int {
 	s.t.Helper()
-	for range 3000 {
-		if out := s.text(); strings.Contains(out[from:], text) {
-			return len(out)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	s.t.Fatalf("the terminal does not show %q: %q", text, s.text()[from:])
-	return 0
+	shows := 0
+	await.Until(s.t, fmt.Sprintf("%q on the terminal", text), func() bool {
+		out := s.text()
+		shows = len(out)
+		return strings.Contains(out[from:], text)
+	})
+	return shows
 }
 
 // fitted fails where a line has more columns than there are.

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 // What is written wrongly is told in our words, with the usage line and exit code 2; a program that is not there is a
@@ -261,11 +262,10 @@ type promptThen struct {
 func (p *promptThen) Write(b []byte) (int, error) {
 	p.once.Do(func() {
 		go func() {
-			for range 1000 {
+			for began := time.Now(); time.Since(began) < 5*time.Minute; await.Rest(began) {
 				if p.was = p.hidden(); p.was {
 					break
 				}
-				time.Sleep(time.Millisecond)
 			}
 			p.then()
 		}()

@@ -492,7 +492,7 @@ func (w *world) settle() {
 	for q := range uint64(modelQueues) {
 		w.try(w.finish(q + 1))
 	}
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(5 * time.Minute)
 	for round := 0; !w.done(); round++ {
 		if time.Now().After(deadline) {
 			w.t.Fatalf("stuck: %s", w.missing())

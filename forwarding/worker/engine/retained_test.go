@@ -4,15 +4,15 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
+	"time"
+
+	"tendril/tools/e2e/await"
 )
 
-// waitGone counts what the collector has freed, until it is want or a hundred collections have not brought that about.
+// waitGone counts what the collector has freed, until it is want; or for five minutes.
 func waitGone(gone *atomic.Int64, want int64) int64 {
-	for range 100 {
-		if runtime.GC(); gone.Load() >= want {
-			break
-		}
-		runtime.Gosched()
+	for began := time.Now(); gone.Load() < want && time.Since(began) < 5*time.Minute; await.Rest(began) {
+		runtime.GC()
 	}
 	return gone.Load()
 }
