@@ -81,7 +81,8 @@ TEST_STEPS := test-race-nodes-1 test-e2e test-vet test-c test-race-nodes-2 test-
 # With RERUN=1, as in CI, a red Go test is run once more, and listed at the end if it is green then.
 GOTEST := RERUN=$(RERUN) bash tools/gotest.sh $(GO)
 # After that a step's tests end and say where they hang, which has to be before CI ends everything (90 minutes): the last
-# steps begin half an hour after the first on a slow machine.
+# steps begin half an hour after the first on a slow machine. A whole package may take nearly as long there; in CI
+# tools/gotest.sh ends what has been silent for a quarter of an hour.
 HANGS := 45m
 # Without what debuggers alone read, a test links in half of the time; there are eighty.
 GOTEST_FLAGS := -vet=off -ldflags=-w

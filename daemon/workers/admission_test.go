@@ -116,7 +116,7 @@ func TestOneTenantDoesNotTakeEveryPlaceOnAGPU(t *testing.T) {
 
 // A session that does not fit waits for another's end, no longer than the pool has it wait, or than anybody wants it.
 func TestSessionsWaitForMemory(t *testing.T) {
-	p, platforms := fakeGPUs(t, func(o *Options) { o.SessionBytes, o.Wait = gpuBytes, time.Minute }, "gpus")
+	p, platforms := fakeGPUs(t, func(o *Options) { o.SessionBytes, o.Wait = gpuBytes, time.Hour }, "gpus")
 	if err := begin(t, t.Context(), p, platforms[0], 1); err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ func fakeDaemon(dir string) {
 	o := Options{
 		Executable: "/proc/self/exe", Args: []string{"-fake"}, Vendors: []string{filepath.Join(dir, "vendors")},
 		StateDir: dir, IDs: OwnIDs(), CacheRoot: filepath.Join(dir, "cache"), Warm: 1, Max: 8,
-		ProbeTimeout: time.Minute, StartTimeout: time.Minute, Log: logrus.New(),
+		ProbeTimeout: 10 * time.Minute, StartTimeout: 10 * time.Minute, Log: logrus.New(),
 	}
 	alone(&o)
 	p := New(o, me())

@@ -74,7 +74,7 @@ func newPool(t *testing.T, alter func(*Options), modes ...string) (*Pool, *safeB
 	o := Options{
 		Executable: "/proc/self/exe", Args: []string{"-fake"}, Vendors: []string{filepath.Join(dir, "vendors")},
 		StateDir: dir, IDs: OwnIDs(), CacheRoot: filepath.Join(dir, "cache"), Warm: 1, Max: 8,
-		ProbeTimeout: time.Minute, StartTimeout: time.Minute, Log: log,
+		ProbeTimeout: 10 * time.Minute, StartTimeout: 10 * time.Minute, Log: log,
 	}
 	if alter != nil {
 		alter(&o)

@@ -20,8 +20,35 @@ import (
 	"tendril/forwarding/clwire"
 )
 
-// stderrGrace is how long a dead process's output is still read: a descendant that left its group may hold the pipe.
+// stderrGrace is how long a dead process's output is still waited for: a descendant that left its group may hold the
+// pipe.
 const stderrGrace = 200 * time.Millisecond
+
+// outputEnd reads a process's output. Past the deadline it still takes what is there, as much as a pipe holds: whoever
+// reads may have had no processor since the process ended.
+type outputEnd struct {
+	*os.File
+	left int // bytes that it takes then
+}
+
+func (r *outputEnd) Read(b []byte) (int, error) {
+	n, err := r.File.Read(b)
+	if !errors.Is(err, os.ErrDeadlineExceeded) || r.left == 0 {
+		return n, err
+	}
+	raw, wrong := r.SyscallConn()
+	if wrong == nil { // it does not block: deadlines need that
+		wrong = raw.Control(func(fd uintptr) { n, _ = unix.Read(int(fd), b[:min(len(b), r.left)]) })
+	}
+	if wrong != nil || n <= 0 {
+		return 0, err
+	}
+	r.left -= n
+	return n, nil
+}
+
+// pipeBytes is what a pipe holds (pipe(7)).
+const pipeBytes = 64 << 10
 
 // process is one probe or worker from its start to its end. It is reaped by its own goroutine; whoever made it calls
 // wait, after a kill or not, before forgetting it.
@@ -112,7 +139,7 @@ func (p *process) run(started *os.Process, out *os.File) {
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
-		p.output.run(out)
+		p.output.run(&outputEnd{out, pipeBytes})
 	}()
 	waitEnd(p.pid)
 	p.mu.Lock()

@@ -210,6 +210,12 @@ func TestTicketsAreBounded(t *testing.T) {
 		if i < maxAttempts && err != nil || i == maxAttempts && !errors.Is(err, object.ErrBusy) {
 			t.Errorf("attempt %d: %v", i, err)
 		}
+		p.mu.Lock()
+		attempts := p.tickets[sha256.Sum256(o.Tickets[0][:])].attempts
+		for k := range attempts { // none is over before the last one comes, however long that takes
+			attempts[k] = time.Now().Add(time.Hour)
+		}
+		p.mu.Unlock()
 	}
 	p.mu.Lock()
 	for _, x := range p.tickets {

@@ -99,7 +99,7 @@ func daemon(t *testing.T, b built) string {
 
 func run(t *testing.T, b built, socket, name string) (stderr string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, b.program, b.library, name)
 	cmd.Env = append(os.Environ(), "TENDRIL_SOCKET="+socket)
