@@ -588,6 +588,7 @@ func (l *look) Open(v inspect.Viewer, id object.ID) (data inspect.Data, err erro
 
 func (x *reading) Size() uint64                        { return x.r.Size }
 func (x *reading) Range(off, n uint64) ([]byte, error) { return x.r.Range(off, n) }
+func (x *reading) Memory() (*os.File, uint64)          { return x.r.Memory() }
 
 func (x *reading) Close() {
 	x.r.Close()

@@ -35,7 +35,9 @@ type Reading struct {
 	Meta  []byte // immutable; shared with the store
 	c     *Conn
 	view  *segment.Mapping // nil: on disk, or empty
+	seg   *segmentState    // what view is of
 	off   uint64
+	file  *os.File // Memory's; nil: it was not asked for
 
 	parts *parts // of an object of a device; nil: of none
 }
@@ -71,10 +73,31 @@ func (r *Reading) reach(e *entry) (err error) {
 		return err
 	}
 	if r.view, err = e.seg.mem.Map(false); err == nil {
-		r.off = e.off
+		r.seg, r.off = e.seg, e.off
 		r.c.refer(e)
 	}
 	return err
+}
+
+// Memory gives the memory that the object lies in, open for reading until Close, and where in it the object begins: for
+// who sends it with sendfile(2). What a socket has of it is the memory itself, after Close, too, until its reader has
+// taken it: so nothing else comes into this memory any more. nil: Range reads the object, for it shares its segment, is
+// on disk, on a device or empty, or lies in huge pages, which the kernel does not send.
+func (r *Reading) Memory() (file *os.File, off uint64) {
+	s := r.c.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g := r.seg
+	if r.file != nil || g == nil || g.mem == nil || g.ranges != nil || g.mem.Huge() {
+		return r.file, r.off
+	}
+	fd, err := g.mem.Dup()
+	if err != nil { // out of descriptors: the mapping does
+		return nil, 0
+	}
+	g.sent = true
+	r.file = os.NewFile(uintptr(fd), "segment")
+	return r.file, r.off
 }
 
 // follow looks again where the object is: its file went because it is in memory now, or it is deleted. It may have gone
@@ -97,6 +120,9 @@ func (r *Reading) follow() error {
 func (r *Reading) Close() {
 	if r.Rest(); r.parts != nil && r.parts.own != nil {
 		r.parts.own()
+	}
+	if r.file != nil {
+		r.file.Close() // a memfd's close reports nothing of use
 	}
 	if r.view == nil {
 		return

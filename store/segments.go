@@ -31,6 +31,7 @@ type segmentState struct {
 	publishing bool // and about to be: not the session's to free or publish meanwhile
 
 	once   bool          // never used for a second object
+	sent   bool          // sockets may have pages of it (Reading.Memory): not used for another object
 	sealed bool          // for readers
 	idle   bool          // stands in writer.idle
 	idleAt *list.Element // and in Store.idle
@@ -275,7 +276,8 @@ func (s *Store) stopWriting(g *segmentState) {
 // emptied keeps a segment that holds no object any more for its writer's next ones, or gives it up. mu is held.
 func (s *Store) emptied(g *segmentState) {
 	c := g.writer
-	if c == nil || c.internal && !c.keeps || g.once || g.session || s.closed || g.bytes > s.opts.WriterCacheBytes {
+	if c == nil || c.internal && !c.keeps || g.once || g.sent || g.session || s.closed ||
+		g.bytes > s.opts.WriterCacheBytes {
 		s.retire(g)
 		return
 	}

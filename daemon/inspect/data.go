@@ -2,14 +2,18 @@ package inspect
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/valyala/fasthttp"
+	"golang.org/x/sys/unix"
 
 	"tendril/store/object"
 )
@@ -97,6 +101,10 @@ type download struct {
 	conn     net.Conn
 	at, left uint64
 	first    []byte // the first chunk, until it is sent; nil: it is to be read
+
+	memory *os.File        // has the object, from base on; nil: Range is asked
+	base   uint64          // where in memory it begins
+	socket syscall.RawConn // conn's
 }
 
 // chunk gives the next bytes, at most n.
@@ -110,24 +118,23 @@ func (d *download) chunk(n uint64) (b []byte, err error) {
 // SupportsBodyWriteTo has fasthttp call WriteTo.
 func (d *download) SupportsBodyWriteTo() bool { return true }
 
-// WriteTo writes what is left to the connection itself, past w, which it flushes: the kernel copies each chunk once.
+// WriteTo writes what is left to the connection itself, past w, which it flushes: the kernel copies each chunk once, or
+// not at all where it lies in memory that a socket can have.
 func (d *download) WriteTo(w io.Writer) (written int64, err error) {
 	if b, ok := w.(*bufio.Writer); ok {
 		if err := b.Flush(); err != nil {
 			return 0, err
 		}
 		w = d.conn
+		over := d.lend()
+		defer func() { over(err) }()
 	}
 	for d.left > 0 {
 		if err := d.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 			return written, err
 		}
-		chunk, err := d.chunk(min(d.left, ChunkBytes))
-		if err != nil {
-			return written, err
-		}
-		n, err := w.Write(chunk)
-		d.at, d.left, written = d.at+uint64(n), d.left-uint64(n), written+int64(n)
+		n, err := d.next(w)
+		d.at, d.left, written = d.at+n, d.left-n, written+int64(n)
 		if err != nil {
 			return written, err
 		}
@@ -136,6 +143,85 @@ func (d *download) WriteTo(w io.Writer) (written int64, err error) {
 		}
 	}
 	return written, nil
+}
+
+// next writes a chunk.
+func (d *download) next(w io.Writer) (n uint64, err error) {
+	want := min(d.left, ChunkBytes)
+	if d.memory != nil {
+		if n, err = d.sendfile(want, min(d.left, sendfileBytes)); n > 0 || !refuses(err) {
+			d.first = nil
+			return n, err
+		}
+		d.memory = nil
+	}
+	chunk, err := d.chunk(want)
+	if err != nil {
+		return 0, err
+	}
+	k, err := w.Write(chunk)
+	return uint64(k), err
+}
+
+// lend has what is left sent from the object's memory, where the connection takes it from there and it is more than a
+// chunk. Until over, which is told how that ended, a connection that is closed forgets what it has not sent: it would
+// keep the memory of an object that may be gone.
+func (d *download) lend() (over func(error)) {
+	over = func(error) {}
+	c := d.conn
+	if v := visitorOf(c); v != nil {
+		c = v.Conn
+	}
+	socket, ok := c.(syscall.Conn)
+	if !ok || d.left <= ChunkBytes {
+		return over
+	}
+	var err error
+	if d.socket, err = socket.SyscallConn(); err != nil {
+		return over
+	}
+	if d.memory, d.base = d.data.Memory(); d.memory == nil {
+		return over
+	}
+	tcp, ok := c.(*net.TCPConn)
+	if !ok || tcp.SetLinger(0) != nil {
+		return over
+	}
+	return func(err error) {
+		if err == nil {
+			_ = tcp.SetLinger(-1) // closed meanwhile, if that fails
+		}
+	}
+}
+
+// sendfileBytes is what one call is asked to send: with four times as many calls the reader is woken more often.
+const sendfileBytes = 4 * ChunkBytes
+
+// sendfile sends at least so many bytes from the object's memory and most at most, or less and an error.
+func (d *download) sendfile(least, most uint64) (sent uint64, err error) {
+	off := int64(d.base + d.at)
+	for sent < least && err == nil {
+		var k int
+		wait := d.socket.Write(func(socket uintptr) (done bool) {
+			k, err = unix.Sendfile(int(socket), int(d.memory.Fd()), &off, int(most-sent))
+			return !errors.Is(err, unix.EAGAIN)
+		})
+		switch {
+		case wait != nil:
+			return sent, wait
+		case errors.Is(err, unix.EINTR):
+			err = nil
+		case err == nil && k <= 0:
+			err = io.ErrUnexpectedEOF // it cannot shrink
+		}
+		sent += uint64(max(k, 0))
+	}
+	return sent, err
+}
+
+// refuses reports whether the kernel does not send this memory, or not into this socket.
+func refuses(err error) bool {
+	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP)
 }
 
 // Read is for readers that do not know WriteTo.

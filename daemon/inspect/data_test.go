@@ -6,11 +6,13 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"testing"
 	"time"
 
 	logtest "github.com/sirupsen/logrus/hooks/test"
 	"github.com/valyala/fasthttp"
+	"golang.org/x/sys/unix"
 
 	"tendril/store/object"
 )
@@ -82,12 +84,44 @@ func FuzzRangeOf(f *testing.F) {
 	})
 }
 
+// memoryWith gives a memfd that has b from at on.
+func memoryWith(t *testing.T, b []byte, at int64) *os.File {
+	t.Helper()
+	fd, err := unix.MemfdCreate("data", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), "data")
+	t.Cleanup(func() { f.Close() })
+	if _, err := f.WriteAt(b, at); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// TestData: what is answered is the same where the kernel sends an object's memory, where it does not, and where there
+// is none.
 func TestData(t *testing.T) {
 	whole := make([]byte, 3*ChunkBytes+17)
 	for i := range whole {
 		whole[i] = byte(i) + byte(i>>11)
 	}
-	data := &bytesOf{b: whole}
+	t.Run("read", func(t *testing.T) { testData(t, whole, &bytesOf{b: whole}) })
+	t.Run("memory", func(t *testing.T) {
+		first := make([]byte, len(whole)) // what is read of a whole chunk is not what is sent
+		testData(t, whole, &bytesOf{b: first, file: memoryWith(t, whole, 64), at: 64, small: whole})
+	})
+	t.Run("not sent", func(t *testing.T) { // a directory is nothing that sendfile reads
+		f, err := os.Open(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		testData(t, whole, &bytesOf{b: whole, file: f})
+	})
+}
+
+func testData(t *testing.T, whole []byte, data *bytesOf) {
 	s, address, secret := start(t, func(o *Options) { o.Source = &fake{data: data} })
 	id := object.NewID()
 	path, tag := "/v1/objects/"+id.String()+"/data", `"`+id.String()+`"`
@@ -141,7 +175,12 @@ func TestData(t *testing.T) {
 
 // A reader that stops reading ends with the server, and what it read is closed.
 func TestDataThatNobodyReads(t *testing.T) {
-	data := &bytesOf{b: make([]byte, 64<<20)}
+	zeros := make([]byte, 64<<20)
+	t.Run("read", func(t *testing.T) { testNobodyReads(t, &bytesOf{b: zeros}) })
+	t.Run("memory", func(t *testing.T) { testNobodyReads(t, &bytesOf{b: zeros, file: memoryWith(t, zeros, 0)}) })
+}
+
+func testNobodyReads(t *testing.T, data *bytesOf) {
 	s, address, secret := start(t, func(o *Options) { o.Source = &fake{data: data} })
 	c, err := net.Dial("tcp", address)
 	if err != nil {

@@ -223,13 +223,22 @@ func (f *fake) Waiting() []string                                  { return f.wa
 // bytesOf is a Data in memory.
 type bytesOf struct {
 	b      []byte
-	err    error // Range's
+	file   *os.File // Memory's, or nil
+	at     uint64
+	small  []byte // what b is for whoever asks for no whole chunk; nil: b
+	err    error  // Range's
 	closed atomic.Int32
 }
 
-func (d *bytesOf) Size() uint64                        { return uint64(len(d.b)) }
-func (d *bytesOf) Range(off, n uint64) ([]byte, error) { return d.b[off:][:n], d.err }
-func (d *bytesOf) Close()                              { d.closed.Add(1) }
+func (d *bytesOf) Size() uint64 { return uint64(len(d.b)) }
+func (d *bytesOf) Range(off, n uint64) ([]byte, error) {
+	if d.small != nil && n < ChunkBytes {
+		return d.small[off:][:n], d.err
+	}
+	return d.b[off:][:n], d.err
+}
+func (d *bytesOf) Memory() (*os.File, uint64) { return d.file, d.at }
+func (d *bytesOf) Close()                     { d.closed.Add(1) }
 
 // pathOf is a route's path with an object's id in it, or a session's number.
 func pathOf(r route) string {

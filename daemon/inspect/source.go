@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"os"
 	"time"
 
 	"tendril/cluster/raftnode"
@@ -48,6 +49,9 @@ type Data interface {
 	Size() uint64
 	// Range gives n bytes from off on, valid until the next call. n is at most ChunkBytes.
 	Range(off, n uint64) ([]byte, error)
+	// Memory gives memory that has the object, from off on, open until Close; nil: Range alone reads it. Sockets may
+	// refer to that memory from then on, also after Close.
+	Memory() (file *os.File, off uint64)
 	Close()
 }
 
