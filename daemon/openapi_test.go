@@ -1,9 +1,11 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -171,6 +173,43 @@ func TestDataOverHTTP(t *testing.T) {
 	}
 	// an answer's last byte comes before its end
 	await.Until(t, "nothing is charged after the last answer", func() bool { return d.store.Status().RequestBytes == 0 })
+}
+
+// What is being downloaded goes on coming as it was while it is deleted and its maker puts another object.
+func TestADownloadOutlivesItsObject(t *testing.T) {
+	const size = 24 << 20
+	d, conn := withPage(t)
+	ctx := context.Background()
+	put := func(b byte) *client.Object {
+		o, err := conn.Put(ctx, bytes.Repeat([]byte{b}, size), client.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	first := put(1)
+	request, err := http.NewRequest(http.MethodGet, fmt.Sprintf("http://%s/v1/objects/%s/data", d.inspect.Load().Address(),
+		first.ID()), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+pageKeyOf(t, d, pageKey{tenant: conn.Daemon().Tenant}))
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer http.DefaultClient.CloseIdleConnections()
+	defer answer.Body.Close()
+	if err := conn.Delete(ctx, first.ID()); err != nil {
+		t.Fatal(err)
+	}
+	first.Release()
+	next := put(2)
+	defer next.Release()
+	got, err := io.ReadAll(answer.Body)
+	if n := bytes.Count(got, []byte{1}); err != nil || n != size || len(got) != size {
+		t.Errorf("%d bytes, %d of them the object's: %v", len(got), n, err)
+	}
 }
 
 // Filters choose objects by state and tenant, and never show another tenant's.
