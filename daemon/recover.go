@@ -75,7 +75,7 @@ func (d *Daemon) RecoverCluster(m wire.RecoverClusterRequest) (raw []byte, err e
 	}
 	for _, n := range s.Nodes {
 		if n.KnowsMore {
-			return nil, fmt.Errorf("%w: node %s knows more of the cluster than this one: recover it there", object.ErrInvalid,
+			return nil, fmt.Errorf("%w: node %s knows more of the cluster than this one: recover it there", object.ErrUnsupported,
 				n.Name)
 		}
 	}
@@ -101,7 +101,7 @@ func (d *Daemon) needsRecovery(m *membership) error {
 		return nil
 	}
 	return fmt.Errorf("%w: the cluster takes changes (its leader is %s): there is nothing to recover; a dead node is "+
-		"removed with: tendril cluster remove NODE", object.ErrInvalid, m.nodeName(m.raft.Status().Leader))
+		"removed with: tendril cluster remove NODE", object.ErrUnsupported, m.nodeName(m.raft.Status().Leader))
 }
 
 // nodeName gives a node's name, or its identifier where the name is not known.

@@ -41,7 +41,8 @@ func TestRecover(t *testing.T) {
 	x.put(2, "of n2", []byte("two"), client.CreateOptions{})
 	x.put(1, "of n1", []byte("one"), client.CreateOptions{})
 	x.share()
-	if _, err := recoverAt(x.all[0], true); !errors.Is(err, object.ErrInvalid) || !strings.Contains(err.Error(), "leader") {
+	if _, err := recoverAt(x.all[0], true); !errors.Is(err, object.ErrUnsupported) ||
+		!strings.Contains(err.Error(), "leader") {
 		t.Fatalf("a cluster that is well is recovered: %v", err)
 	}
 	for _, i := range []int{1, 2} { // for n0 they are gone; they are well

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -12,7 +11,6 @@ import (
 	"tendril/client"
 	"tendril/client/admin"
 	"tendril/daemon"
-	"tendril/store/object"
 )
 
 func (c *cli) clusterRecoverVerb() *cobra.Command {
@@ -33,7 +31,7 @@ func (c *cli) clusterRecoverVerb() *cobra.Command {
 	cmd.RunE = c.asking(func(ctx context.Context, conn *client.Conn, _ []string) error {
 		raw, err := admin.Of(conn).RecoverCluster(ctx, do)
 		if err != nil {
-			return notUsage(err)
+			return err
 		}
 		var s daemon.RecoverStatus
 		if err := json.Unmarshal(raw, &s); err != nil {
@@ -46,14 +44,6 @@ func (c *cli) clusterRecoverVerb() *cobra.Command {
 	})
 	cmd.Flags().BoolVar(&do, "yes", false, "recover; without it nothing is changed")
 	return c.jsonFlag(cmd)
-}
-
-// notUsage is a refusal that is not of how the command was written, but of the state that the cluster is in.
-func notUsage(err error) error {
-	if errors.Is(err, object.ErrInvalid) {
-		return errors.New(strings.TrimPrefix(err.Error(), object.ErrInvalid.Error()+": "))
-	}
-	return err
 }
 
 func (c *cli) sayRecovery(s daemon.RecoverStatus) error {

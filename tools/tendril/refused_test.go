@@ -26,11 +26,11 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A cluster that takes changes is no fault in how recover was written.
-func TestRecoverIsRefusedAsAFailure(t *testing.T) {
-	for err, code := range map[error]int{object.ErrInvalid: exitFailure, object.ErrPermission: exitPermission} {
+// What a daemon refuses is no fault in how the command was written, whatever its text begins with.
+func TestARefusalIsNotTheCommandsLine(t *testing.T) {
+	for err, code := range map[error]int{object.ErrInvalid: exitUsage, object.ErrUnsupported: exitFailure} {
 		var out bytes.Buffer
-		err = markUsage(&cobra.Command{Use: "recover"}, notUsage(fmt.Errorf("%w: it takes changes", err)))
+		err = markUsage(&cobra.Command{Use: "recover"}, fmt.Errorf("%w: it takes changes", err))
 		if got := report(&out, err); got != code || !strings.HasSuffix(out.String(), "it takes changes\n") {
 			t.Errorf("exit code %d, want %d: %q", got, code, out.String())
 		}

@@ -23,7 +23,8 @@ func run(ctx context.Context, t terminal, args []string) int {
 	return report(t.err, markUsage(cmd, err))
 }
 
-// markUsage tells cobra's own complaints about cmd, which have no type, from those of the verbs.
+// markUsage tells cobra's own complaints about cmd, which have no type, from those of the verbs. Those about flags and
+// about the arguments of our verbs have one already (flagError, sayUsage).
 func markUsage(cmd *cobra.Command, err error) error {
 	if err == nil {
 		return nil
@@ -38,9 +39,7 @@ func markUsage(cmd *cobra.Command, err error) error {
 		}
 		return usagef("there is no command %s%s", m[1], near)
 	}
-	for _, prefix := range []string{"unknown command", "unknown flag", "unknown shorthand", "flag needs",
-		"invalid argument", "accepts ", "requires at least", "required flag",
-		"bad flag syntax"} {
+	for _, prefix := range []string{`unknown command "`, "requires at least ", "required flag(s) "} {
 		if strings.HasPrefix(err.Error(), prefix) {
 			if cmd.HasParent() {
 				return inLine(cmd, usageError{err})
