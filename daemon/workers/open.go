@@ -166,7 +166,19 @@ func (p *Pool) seeOff(w *worker) {
 	w.wait()
 	p.untrack(w.process)
 	p.part(w)
+	p.logEnd(w)
 	p.nudge()
+}
+
+// logEnd logs the end of a worker that was given to a session. Of a warm one, warm.go says what there is to say.
+func (p *Pool) logEnd(w *worker) {
+	p.mu.Lock()
+	s := w.serves
+	p.mu.Unlock()
+	if s != nil {
+		p.opts.Log.WithField("session", s.session).WithField("tenant", w.key.tenant).WithField("worker",
+			s.id).WithField("pid", w.pid).WithField("fate", w.fate).Info("worker ended")
+	}
 }
 
 // timeLimits is what every worker keeps, whatever its program asks for.
@@ -208,7 +220,8 @@ func (p *Pool) enter(w *worker, session uint64) uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.lastID++
-	p.serving[p.lastID] = &assigned{w: w, id: p.lastID, session: session}
+	w.serves = &assigned{w: w, id: p.lastID, session: session}
+	p.serving[p.lastID] = w.serves
 	delete(p.pause, w.platform) // it got as far as a session, so its driver is well
 	return p.lastID
 }
@@ -285,17 +298,8 @@ func (p *Pool) ReleaseSession(session uint64) {
 func (p *Pool) end(s *assigned) {
 	p.discard(s.w)
 	p.mu.Lock()
-	_, first := p.serving[s.id]
 	delete(p.serving, s.id)
 	p.dropTickets(s.id)
 	p.peers.drop(s.session, func(t *peerTicket) bool { return t.worker == s.id })
 	p.mu.Unlock()
-	if !first { // the client closed it, and the session ended meanwhile
-		return
-	}
-	log := p.opts.Log.WithField("session", s.session).WithField("tenant", s.w.key.tenant).WithField("worker",
-		s.id).WithField("pid", s.w.pid)
-	if s.w.ended() {
-		log.WithField("fate", s.w.fate).Info("worker ended")
-	}
 }

@@ -493,20 +493,25 @@ func TestCachesAreBounded(t *testing.T) {
 	})
 }
 
-// The end of a worker is in the log once, though its client closes it while its session ends.
-func TestWorkersEndIsLoggedOnce(t *testing.T) {
+// The end of a worker is in the log when it ends, with the cause; and once, though its client closes it while its
+// session ends.
+func TestWorkersEndIsLogged(t *testing.T) {
 	p, log := newPool(t, nil, "good")
 	o, _ := open(t, p, 1, me())
 	s, err := p.find(1, o.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := syscall.Kill(s.w.pid, syscall.SIGSEGV); err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "the log of its end", func() bool { return strings.Contains(log.String(), "worker ended") })
 	var ends sync.WaitGroup
 	for range 2 { // both have found it
 		ends.Go(func() { p.end(s) })
 	}
 	ends.Wait()
-	if n := strings.Count(log.String(), "worker ended"); n != 1 {
-		t.Errorf("%d times: %s", n, log)
+	if p.Close(); strings.Count(log.String(), "worker ended") != 1 || !strings.Contains(log.String(), "SIGSEGV") {
+		t.Error(log)
 	}
 }

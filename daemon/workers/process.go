@@ -340,7 +340,8 @@ type worker struct {
 	err       error             // why it will never be; read after ready
 	fallbacks []clwire.Fallback // read after ready
 
-	charged, gone bool // its tenant is charged for it; it has ended; guarded by Pool.mu
+	charged, gone bool      // its tenant is charged for it; it has ended; guarded by Pool.mu
+	serves        *assigned // to the session that it was given to; nil: none; guarded by Pool.mu
 
 	tasks, bytes atomic.Int64 // of it and all that it started, at the last look
 
