@@ -35,10 +35,10 @@ const (
 	// endingTime is for how long the reason is remembered. A client that comes back at all does so within its
 	// --on-loss, a minute unless it was told otherwise.
 	endingTime = 10 * time.Minute
-	// maxEndings bounds the reasons, of all tenants and of one; the oldest goes.
-	maxEndings       = 1024
-	maxTenantEndings = 32
-	maxEndingBytes   = 512 // of a reason
+	// maxEndings bounds the reasons. Beyond it the oldest goes of the tenant that has most: the sessions of one tenant
+	// that end at once are all told, and push out nobody else's.
+	maxEndings     = 1024
+	maxEndingBytes = 512 // of a reason
 )
 
 // keeping is what a connection knows of its session's resumption. Guarded by connection.stateMu.
@@ -66,24 +66,25 @@ func (e *endings) note(session uint64, p Peer, k keeping, why error) {
 	text, now := why.Error(), time.Now()
 	text = strings.ToValidUTF8(strings.Clone(text[:min(len(text), maxEndingBytes)]), "")
 	p.Leaf = nil // some kilobytes
-	own := func(x *ending) bool { return x.peer.Tenant == p.Tenant }
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.list = slices.DeleteFunc(e.list, func(x *ending) bool { return x.session == session || now.After(x.until) })
-	owns := 0
-	for _, x := range e.list {
-		if own(x) {
-			owns++
-		}
-	}
-	switch {
-	case owns >= maxTenantEndings:
-		at := slices.IndexFunc(e.list, own)
+	if len(e.list) >= maxEndings {
+		at := e.oldestOfMost()
 		e.list = slices.Delete(e.list, at, at+1)
-	case len(e.list) >= maxEndings:
-		e.list = slices.Delete(e.list, 0, 1)
 	}
 	e.list = append(e.list, &ending{session, p, k, text, now.Add(endingTime)})
+}
+
+// oldestOfMost finds the oldest reason of the tenant that has most; of those that have as many, the one whose oldest is
+// older. mu is held, and there is one.
+func (e *endings) oldestOfMost() (at int) {
+	has, most := map[string]int{}, 0
+	for _, x := range e.list {
+		has[x.peer.Tenant]++
+		most = max(most, has[x.peer.Tenant])
+	}
+	return slices.IndexFunc(e.list, func(x *ending) bool { return has[x.peer.Tenant] == most })
 }
 
 // why says why the session ended that a peer wants to come back to, as a case of kind; errNotKept: that is not known,

@@ -151,15 +151,23 @@ func TestEndingsAreBounded(t *testing.T) {
 		return err != errNotKept
 	}
 	note(1, "quiet")
-	for i := range uint64(2 * maxTenantEndings) {
+	for i := range uint64(300) { // as when a lease of all of them ends
 		note(100+i, "loud")
 	}
-	if !knows(1, "quiet") || knows(100+maxTenantEndings-1, "loud") || !knows(100+maxTenantEndings, "loud") {
-		t.Error("a tenant's bound does not hold for that tenant alone")
+	for i := range uint64(300) {
+		if !knows(100+i, "loud") {
+			t.Fatalf("of a tenant's sessions that ended at once, one is not told why: the %dth", i)
+		}
 	}
 	note(1, "quiet") // again: it is one still
-	if n := len(e.list); n != 1+maxTenantEndings {
+	if n := len(e.list); n != 1+300 {
 		t.Errorf("%d of one session, and of a tenant", n)
+	}
+	for i := range uint64(maxEndings) {
+		note(400+i, "loud")
+	}
+	if !knows(1, "quiet") || knows(100+300, "loud") || !knows(400+maxEndings-1, "loud") || len(e.list) != maxEndings {
+		t.Errorf("%d: a tenant with many takes another's", len(e.list))
 	}
 	for i := range uint64(2 * maxEndings) {
 		note(1000+i, fmt.Sprint("tenant ", i))
