@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -245,7 +246,8 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx, d *door) {
 		return
 	}
 	if r == nil {
-		refuse(ctx, fasthttp.StatusNotFound, "there is nothing at this path", "GET / lists what there is")
+		what, next := nothingAt(string(ctx.Path()))
+		refuse(ctx, fasthttp.StatusNotFound, what, next)
 		return
 	}
 	if denied != nil && r.scrape && s.opts.OpenMetrics && !d.local {
@@ -294,6 +296,19 @@ func find(path string) (r *route, id object.ID, number uint64) {
 		}
 	}
 	return nil, id, 0
+}
+
+// nothingAt says why there is nothing at a path, and what to ask for. No object is there by its name: that may hold
+// slashes.
+func nothingAt(path string) (what, next string) {
+	name, ok := strings.CutPrefix(path, "/v1/objects/")
+	name = strings.TrimSuffix(name, "/data")
+	id, _, _ := strings.Cut(name, "/")
+	if _, err := object.ParseID(id); !ok || name == "" || err == nil {
+		return "there is nothing at this path", "GET / lists what there is"
+	}
+	return fmt.Sprintf("the path of an object has its ID, 32 hexadecimal digits, not %.80q", name),
+		"GET /v1/objects?prefix=" + url.QueryEscape(name) + " lists the objects whose names begin so, with their IDs"
 }
 
 // harden sets the headers of every answer.

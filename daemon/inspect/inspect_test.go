@@ -604,6 +604,21 @@ func TestArguments(t *testing.T) {
 	}
 }
 
+// An object is asked for by its ID. Who asks by the name is told how to find it.
+func TestNothingAtAPath(t *testing.T) {
+	for path, next := range map[string]string{
+		"/v1/objects/a/b c":                                "GET /v1/objects?prefix=a%2Fb+c ",
+		"/v1/objects/photo/data":                           "GET /v1/objects?prefix=photo ",
+		"/v1/objects/" + strings.Repeat("0", 32) + "/more": "GET / ",
+		"/v1/objects/":                                     "GET / ",
+		"/v1/secrets":                                      "GET / ",
+	} {
+		if _, says := nothingAt(path); !strings.HasPrefix(says, next) {
+			t.Errorf("%s: %q", path, says)
+		}
+	}
+}
+
 func TestSourceErrors(t *testing.T) {
 	f := &fake{}
 	s, _, _ := start(t, func(o *Options) { o.Source = f })
