@@ -13,6 +13,7 @@ import (
 	"tendril/client"
 	"tendril/client/admin"
 	"tendril/cluster/fsm"
+	"tendril/daemon/audit"
 	"tendril/ipc/wire"
 	"tendril/store/object"
 	"tendril/tools/e2e/await"
@@ -72,6 +73,11 @@ func TestRecover(t *testing.T) {
 		t.Errorf("published: %v", got)
 	}
 	putPublished(t, x.all[0].cfg, "after the recovery")
+	if done, _, _, err := (*x.all[0].audits.Load())[adminSeries].Read(0, maxAudit, func(e audit.Event) bool {
+		return e.What == "cluster.recover"
+	}); err != nil || len(done) != 2 || done[0].Error == "" || done[1].Error != "" {
+		t.Errorf("on record, where one was refused and one done: %v, %v", done, err)
+	}
 
 	w.heal() // the old majority comes back, and is refused
 	term := clusterInfo(t, x.all[0]).Term
