@@ -101,7 +101,8 @@ type nodeProcess struct {
 func startNodeProcess(t *testing.T, dir, kill string, take bool, more ...string) *nodeProcess {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-node")
-	cmd.Env = append(append(os.Environ(), "HANDOVER_DIR="+dir, "HANDOVER_KILL="+kill), more...)
+	cmd.Env = append(append(os.Environ(), "HANDOVER_DIR="+dir, "HANDOVER_KILL="+kill,
+		"TMPDIR="+dir), more...) // a killed one leaves its caches there
 	if take {
 		cmd.Env = append(cmd.Env, "HANDOVER_TAKE=1")
 	}

@@ -379,9 +379,9 @@ var asPlainUser = []string{"sh", "-c",
 	fmt.Sprintf(`export HOME=/nowhere XDG_CONFIG_HOME=/nowhere; chown %[1]d:%[1]d "${TENDRIL_SOCKET%%/*}" && exec setpriv --reuid %[1]d --regid %[1]d --clear-groups "$@"`, plainUser), "sh"}
 
 // withoutNamespaces starts a daemon as that user in another root, where the kernel grants nobody a user namespace. The
-// mounts are its own and end with it.
+// mounts are its own and end with it, and nothing is left.
 var withoutNamespaces = []string{"sh", "-c",
-	`exec unshare --mount -- sh -c 'd=$(mktemp -d) && mount --rbind / "$d" && exec chroot "$d" "$@"' sh "$@"`, "sh"}
+	`exec unshare --mount -- sh -c 'mount --rbind / /mnt && exec chroot /mnt "$@"' sh "$@"`, "sh"}
 
 // The same where workers begin no namespaces: the guard ends what they forked.
 func TestNothingOutlivesTheDaemonWithoutNamespaces(t *testing.T) {
