@@ -47,9 +47,11 @@ class FakeDaemon:
         self.listener.listen(16)
         self.live = []
         self.holds = []  # of each live connection: references by id
+        self.faults = []  # of its own: what ended a connection, but for the client's end
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self):
+        """Ends it. Raises what ended one of its connections, if that was a fault of the fake, or of the hook."""
         try:
             self.listener.shutdown(socket.SHUT_RDWR)
         except OSError:
@@ -61,7 +63,10 @@ class FakeDaemon:
                     c.shutdown(socket.SHUT_RDWR)
                 except OSError:
                     pass
+            faults, self.faults = self.faults, []
         self.dir.cleanup()
+        if faults:
+            raise faults[0]
 
     def wait(self, condition, seconds=PATIENCE):
         with self.lock:
@@ -96,8 +101,12 @@ class FakeDaemon:
                 with self.lock:
                     self._handle(c, state, kind, number, payload)
                     self.lock.notify_all()
-        except (OSError, EOFError):
+        except (ConnectionError, EOFError):  # the client is gone
             pass
+        except BaseException as e:
+            if not isinstance(e, OSError) or c.fileno() >= 0:  # else a test has closed it
+                with self.lock:
+                    self.faults.append(e)
         finally:
             c.close()
             with self.lock:
@@ -191,7 +200,10 @@ class FakeDaemon:
             state["holds"][payload[:16]] -= 1
         elif kind == 7:
             self.aborted.append(payload)
-            if self.objects[payload[:16]]["sealed"]:
+            o = self.objects.get(payload[:16])
+            if o is None:  # a hook made it up
+                return self._error(c, number, 3, "no object " + payload[:16].hex())
+            if o["sealed"]:
                 return self._error(c, number, 6, "the object is sealed already")
             state["holds"][payload[:16]] -= 1
             self._reply(c, 7, number, b"")

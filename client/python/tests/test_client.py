@@ -423,6 +423,17 @@ class Processes(WithFake):
         self.assertEqual(len(caught), 1)
 
 
+class Connects(WithFake):
+    def test_a_fault_of_the_fake_is_seen(self):
+        fake = FakeDaemon(lambda kind, payload: 1 / 0)
+        with self.assertRaises(tendril.Disconnected):
+            tendril.connect(fake.path)
+        fake.wait(lambda: fake.faults)
+        with self.assertRaises(ZeroDivisionError):
+            fake.close()
+        fake.close()
+
+
 class HandingOn:
     """A connection's lock. When the thread that reads lets it go with its reply, another thread is at once in the
     middle of the next one, and then, if so wished, the first is interrupted (Ctrl-C).
