@@ -111,7 +111,7 @@ class Client:
         """Arguments as connect's. The first request opens the connection."""
         self._path = socket or None  # None until a daemon was found
         self._patience, self._reconnect, self._background = patience, reconnect, background
-        self._lock = threading.Lock()
+        self._lock: Any = threading.RLock()  # it knows whose it is, and no thread takes it twice
         self._live: Optional[Connection] = None
         self._closed = False
         self._returns = False  # a thread connects again, to release what was released meanwhile
@@ -139,8 +139,8 @@ class Client:
             return self._live
 
     def _may_wait(self) -> None:
-        """Raises Busy where the caller would wait for its own thread, which connects: see connection.interrupts."""
-        if self._lock.locked() and connection.interrupts(self):
+        """Raises Busy where the caller's own thread connects: a __del__ method or a signal handler interrupts it."""
+        if self._lock._is_owned():
             raise Busy("a __del__ method or a signal handler that interrupts a connect cannot use the client, too")
 
     def _reopen(self, before: Optional[Connection]) -> Connection:
@@ -182,7 +182,7 @@ class Client:
 
     def _forked(self) -> None:
         """In a forked child: makes new locks, because threads that held the old ones do not exist here."""
-        self._lock, self._returns = threading.Lock(), False
+        self._lock, self._returns = threading.RLock(), False
         if self._live is not None:
             self._live.abandon()
             self._live = None

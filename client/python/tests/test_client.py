@@ -424,6 +424,29 @@ class Processes(WithFake):
 
 
 class Connects(WithFake):
+    def test_what_a_call_calls_may_call(self):
+        """While another thread connects: it waits for that one. Only who interrupts a connect is refused."""
+        begun, go = threading.Event(), threading.Event()
+
+        def hook(kind, payload):
+            if kind == wire.HELLO:
+                begun.set()
+                go.wait(60)
+
+        class Calls:
+            def __reduce__(self):
+                store._may_wait()
+                go.set()
+                return str, (store.put(b"x").bytes().decode(),)
+
+        self.addCleanup(go.set)
+        self.fake.hook = hook
+        store = tendril.Client(self.fake.path)
+        self.addCleanup(store.close)
+        threading.Thread(target=store.ping, daemon=True).start()
+        self.assertTrue(begun.wait(60))
+        self.assertEqual(store.dump(Calls()).load(), "x")
+
     def test_a_fault_of_the_fake_is_seen(self):
         fake = FakeDaemon(lambda kind, payload: 1 / 0)
         with self.assertRaises(tendril.Disconnected):
