@@ -478,17 +478,25 @@ func (d *Daemon) placeAt(ctx context.Context, m wire.ReplicateRequest, o fsm.Obj
 // have one made again, at the same node perhaps.
 func (d *Daemon) canSpare(o fsm.Object, nodes []fsm.Node, from fsm.Replica) error {
 	there, others := 0, 0
+	var away []string // nodes of other replicas that do not answer
 	for i, x := range d.placeable(nodes) {
-		if x.Away != "" {
-			continue
-		}
-		there++
 		r := fsm.Replica{Node: nodes[i].ID, Incarnation: nodes[i].Incarnation}
-		if r.Node != from.Node && slices.Contains(o.Replicas, r) {
-			others++
+		has := r.Node != from.Node && slices.Contains(o.Replicas, r)
+		switch {
+		case x.Away == "":
+			there++
+			others += btoi(has)
+		case has:
+			away = append(away, nodes[i].Name)
 		}
 	}
-	if wanted := max(1, int(o.Wanted)); others < min(wanted, there) {
+	wanted := max(1, int(o.Wanted))
+	if others < min(wanted, there) && others+len(away) >= min(wanted, there+len(away)) {
+		return fmt.Errorf("%w: %q is at that node now, and stays where it was until %s answers, which has a replica, too: "+
+			"without it there would be %d of the %d that it is to have: try again", object.ErrBusy, o.Name,
+			strings.Join(away, ", "), others, wanted)
+	}
+	if others < min(wanted, there) {
 		return fmt.Errorf("%w: that node has a replica of %q already, and a move would leave %d of the %d it is to have: "+
 			"name a node without one, or lower the number with tendril replicate --replicas",
 			object.ErrInvalid, o.Name, others, wanted)

@@ -30,6 +30,9 @@ func (x *clusterOf) replicate(i int, name string, o client.ReplicateOptions) (s 
 	x.t.Helper()
 	await.Until(x.t, fmt.Sprintf("%q is as wanted: %+v", name, o), func() bool {
 		raw, err := x.conns[i].Replicate(context.Background(), object.ID{}, name, o)
+		if errors.Is(err, object.ErrBusy) { // a node is slow to answer
+			return false
+		}
 		if err == nil {
 			err = json.Unmarshal(raw, &s)
 		}
@@ -252,6 +255,40 @@ func TestMoveKeepsTheNumber(t *testing.T) {
 	slices.Sort(want)
 	if list := x.listed(0, id); !slices.Equal(list, want) {
 		t.Errorf("on nodes %v, want %v", list, want)
+	}
+}
+
+// TestMoveBesideASilentNode: a move gives up no replica while the node of another one is silent, says which that is,
+// and is done once it answers.
+func TestMoveBesideASilentNode(t *testing.T) {
+	w := newNetwork(t)
+	x := w.cluster(4)
+	id := x.put(0, "dear", noise(21, 70_000), client.CreateOptions{})
+	x.replicate(0, "dear", client.ReplicateOptions{Wanted: 3})
+	list := x.listed(0, id)
+	named := func(is bool) int { // n0 leads
+		return slices.IndexFunc(x.all, func(d *Daemon) bool {
+			return d.cfg.NodeName != "n0" && slices.Contains(list, d.cfg.NodeName) == is
+		})
+	}
+	silent, free := named(true), named(false)
+	if len(list) != 3 || silent < 0 || free < 0 {
+		t.Fatalf("on nodes %v", list)
+	}
+	w.cutOff(silent, 4)
+	await.Until(t, "one is silent", func() bool { return !x.all[0].answers(x.all[silent].meta.node) })
+	o := client.ReplicateOptions{Move: true, To: x.all[free].cfg.NodeName, From: "n0"}
+	await.Until(t, "the move says what it waits for", func() bool {
+		_, err := x.conns[0].Replicate(context.Background(), id, "", o)
+		if err != nil && !errors.Is(err, object.ErrBusy) {
+			t.Fatal(err)
+		}
+		return err != nil && strings.Contains(err.Error(), x.all[silent].cfg.NodeName+" answers")
+	})
+	w.heal()
+	x.replicate(0, "dear", o)
+	if now := x.listed(0, id); slices.Contains(now, "n0") || !slices.Contains(now, o.To) {
+		t.Errorf("on nodes %v", now)
 	}
 }
 

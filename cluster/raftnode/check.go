@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/go-hclog"
@@ -29,9 +30,11 @@ type disk struct {
 	vote          *voteFile
 	wal           *wal.WAL
 	snapshots     *snapshotStore
+	id            raft.ServerID
 	snapshotIndex uint64
 	checked       checkedLog    // what follows the snapshot
 	servers       []raft.Server // of the last configuration
+	member        bool          // this node is in one of the configurations
 	fresh         bool          // nothing was ever written
 }
 
@@ -50,7 +53,7 @@ func (d *disk) close() {
 // checkDisk opens and reads everything before raft runs: raft itself falls back to an older snapshot, and raft-wal cuts
 // a log off where it cannot read on, both without a word to the caller.
 func checkDisk(opts Options, logger hclog.Logger) (*disk, error) {
-	d := &disk{}
+	d := &disk{id: raft.ServerID(opts.ID)}
 	if err := d.open(opts, logger); err != nil {
 		d.close()
 		return nil, err
@@ -156,7 +159,13 @@ func (d *disk) tryRestore(store *snapshotStore, meta *raft.SnapshotMeta) error {
 		return damaged(path, "this snapshot's description contradicts itself", wayOut)
 	}
 	d.snapshotIndex, d.servers = meta.Index, meta.Configuration.Servers
+	d.lookFor(d.servers)
 	return nil
+}
+
+// lookFor notes whether this node is in a configuration.
+func (d *disk) lookFor(servers []raft.Server) {
+	d.member = d.member || slices.ContainsFunc(servers, func(s raft.Server) bool { return s.ID == d.id })
 }
 
 // openLog opens raft-wal and reads every entry.
@@ -250,19 +259,22 @@ func (d *disk) checkEntry(index uint64) (err error) {
 	case raft.LogCommand:
 		_, err = fsm.Decode(l.Data)
 	case raft.LogConfiguration:
-		if conf := raft.DecodeConfiguration(l.Data); index > d.snapshotIndex {
+		conf := raft.DecodeConfiguration(l.Data)
+		if index > d.snapshotIndex {
 			d.servers = conf.Servers
 		}
+		d.lookFor(conf.Servers)
 	}
 	return err
 }
 
-// checkOwner refuses the directory of another node: two nodes with one history would both believe that they are it.
+// checkOwner refuses the directory of another node: two nodes with one history would both believe that they are it. One
+// that was taken out of a cluster of two was in it before.
 func (d *disk) checkOwner(opts Options) error {
 	if opts.Join { // the first entries that it gets are of the time before it
 		return nil
 	}
-	if len(d.servers) == 1 && string(d.servers[0].ID) != opts.ID {
+	if len(d.servers) == 1 && string(d.servers[0].ID) != opts.ID && !d.member {
 		return damaged(opts.Dir, fmt.Sprintf("it belongs to the cluster of node %s; this is node %s", d.servers[0].ID,
 			opts.ID), "give the node its own identity back, or move the directory away")
 	}

@@ -90,6 +90,7 @@ type Options struct {
 	// electionTimeout is how long a follower does without its leader, and the leader without most of its followers; 0 =
 	// raft's defaults, 1 s and 500 ms.
 	electionTimeout time.Duration
+	lockTime        time.Duration // for tests; 0 = dyingTime
 }
 
 // retainSnapshots is how many snapshots stay on disk.
@@ -169,7 +170,7 @@ func Open(ctx context.Context, opts Options) (*Node, error) {
 	if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	lock, err := lockDir(opts.Dir)
+	lock, err := lockDir(opts.Dir, orDefault(opts.lockTime, dyingTime))
 	if err != nil {
 		return nil, err
 	}
@@ -198,18 +199,19 @@ func openSettled(ctx context.Context, opts Options) (*engine, error) {
 }
 
 // dyingTime bounds the wait for the lock of a daemon that was killed: its children have copies of its descriptors until
-// they run a program of their own. The state directory's lock has been waited for before, and goes in the same moment.
-const dyingTime = time.Second
+// they run a program of their own. The state directory's lock has been waited for before, and goes a moment before or
+// after this one: a child that gets no processor between the two makes that a long one.
+const dyingTime = 20 * time.Second
 
 // lockDir takes the directory for this process. The lock goes with the descriptor, so also with a killed process, if
-// not at once.
-func lockDir(dir string) (*os.File, error) {
+// not at once: it is waited for.
+func lockDir(dir string, wait time.Duration) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	for until := time.Now().Add(dyingTime); errors.Is(err, syscall.EWOULDBLOCK) && time.Now().Before(until); {
+	for until := time.Now().Add(wait); errors.Is(err, syscall.EWOULDBLOCK) && time.Now().Before(until); {
 		time.Sleep(5 * time.Millisecond)
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	}

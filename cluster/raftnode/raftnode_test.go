@@ -30,6 +30,7 @@ import (
 
 	"tendril/cluster/fsm"
 	"tendril/store/object"
+	until "tendril/tools/e2e/await"
 )
 
 func TestMain(m *testing.M) {
@@ -175,10 +176,26 @@ func TestRefusalsCarryTheirSentinel(t *testing.T) {
 func TestTwoOnOneDirectory(t *testing.T) {
 	dir := t.TempDir()
 	n := open(t, options(dir))
-	if _, err := Open(context.Background(), options(dir)); !errors.Is(err, object.ErrBusy) {
+	second := options(dir)
+	second.lockTime = time.Second
+	if _, err := Open(context.Background(), second); !errors.Is(err, object.ErrBusy) {
 		t.Fatal(err)
 	}
 	propose(t, n, 0, 1)
+}
+
+// TestAfterAKilledDaemon: the lock of a daemon that was killed may be with a child of its for as long as that gets no
+// processor. Who comes after waits for it.
+func TestAfterAKilledDaemon(t *testing.T) {
+	dir := t.TempDir()
+	open(t, options(dir)).Close()
+	child, err := lockDir(dir, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := time.AfterFunc(3*time.Second, func() { child.Close() })
+	defer gone.Stop()
+	open(t, options(dir))
 }
 
 func TestAnotherNodesDirectory(t *testing.T) {
@@ -189,6 +206,40 @@ func TestAnotherNodesDirectory(t *testing.T) {
 	if _, err := Open(context.Background(), o); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "n1") {
 		t.Fatal(err)
 	}
+}
+
+// TestTakenOutOfTwo: a node that was taken out of a cluster of two, and has heard so, starts again: the directory is
+// its own, although the last configuration has the other one alone.
+func TestTakenOutOfTwo(t *testing.T) {
+	nodes, _ := three(t)
+	leader, out := nodes["n1"].Raft(), nodes["n3"]
+	if err := leader.RemoveServer("n2", 0, 0).Error(); err != nil {
+		t.Fatal(err)
+	}
+	heard := func() bool {
+		f := out.Raft().GetConfiguration()
+		return f.Error() == nil && len(f.Configuration().Servers) == 1
+	}
+	until.Until(t, "the node has heard that it was taken out", func() bool { // the leader does not see to that
+		if err := leader.RemoveServer("n3", 0, 0).Error(); err != nil {
+			t.Fatal(err)
+		}
+		for range 100 {
+			if heard() {
+				return true
+			}
+			time.Sleep(5 * time.Millisecond) // Pause: between two looks
+		}
+		err := leader.AddNonvoter("n3", raft.ServerAddress(out.opts.Address), 0, 0).Error()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return false
+	})
+	o := out.opts
+	out.Close()
+	o.Join, o.Stream = false, nil
+	open(t, o)
 }
 
 func TestSnapshotsAreBounded(t *testing.T) {

@@ -28,7 +28,7 @@ func TestFaultsFromElsewhere(t *testing.T) {
 		comesBack(t, p)
 	})
 	t.Run("a build does not end", func(t *testing.T) {
-		p := elsewhere(t, "--build-time", "2s")
+		p := elsewhere(t, "--build-time", "15s")
 		p.want("compile 0", "compile")
 		bystander.want("add 0", "add 2")
 		p.want("errors told", "errors")

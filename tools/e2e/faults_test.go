@@ -80,9 +80,9 @@ func TestDivisionByZero(t *testing.T) {
 // program hears is what it hears of every lost worker, with the reason.
 func TestKernelTime(t *testing.T) {
 	t.Parallel()
-	free, bound := node(t), node(t, "TENDRIL_KERNEL_TIME=1500ms")
+	free, bound := node(t), node(t, "TENDRIL_KERNEL_TIME=10s")
 	for name, start := range map[string]func() *program{
-		"the program's": func() *program { return startWith(t, free, "--kernel-time", "1500ms") },
+		"the program's": func() *program { return startWith(t, free, "--kernel-time", "10s") },
 		"the daemon's":  func() *program { return startWith(t, bound, "--kernel-time", "1h") },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -27,12 +27,7 @@ func TestHandover(t *testing.T) {
 	t.Cleanup(func() {
 		for _, pid := range successors {
 			syscall.Kill(pid, syscall.SIGTERM)
-			for range 500 {
-				if syscall.Kill(pid, 0) != nil {
-					break
-				}
-				time.Sleep(20 * time.Millisecond)
-			}
+			await.Until(t, "the daemon has ended", func() bool { return syscall.Kill(pid, 0) != nil })
 		}
 	})
 	stop := make(chan struct{})
@@ -94,16 +89,14 @@ func TestHandover(t *testing.T) {
 // servedByAnother waits until the node is another process's.
 func servedByAnother(t *testing.T, lock string, pid int) int {
 	t.Helper()
-	for range 1500 {
+	now := 0
+	await.Until(t, "another daemon has taken over", func() bool {
 		raw, err := os.ReadFile(lock)
-		now, parseErr := strconv.Atoi(strings.TrimSpace(string(raw)))
-		if err == nil && parseErr == nil && now != pid && syscall.Kill(pid, 0) != nil {
-			return now
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	t.Fatal("no other daemon took over")
-	return 0
+		var parseErr error
+		now, parseErr = strconv.Atoi(strings.TrimSpace(string(raw)))
+		return err == nil && parseErr == nil && now != pid && syscall.Kill(pid, 0) != nil
+	})
+	return now
 }
 
 // handoverClient is a client's load.
@@ -164,7 +157,11 @@ func (l *handoverClient) call(f func() error) {
 	l.calls.Add(1)
 	l.longest = max(l.longest, time.Since(began))
 	if errors.Is(err, client.ErrDisconnected) {
-		l.broken++
+		l.broken++ // once, however long it is: meanwhile each call would fail at once
+		await.Until(l.t, "the client has its daemon again", func() bool {
+			_, err := l.c.StatByName(context.Background(), "program")
+			return !errors.Is(err, client.ErrDisconnected)
+		})
 	} else if err != nil {
 		l.t.Errorf("unexpected: %v", err)
 	}

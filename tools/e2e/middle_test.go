@@ -170,7 +170,7 @@ func TestManInTheMiddleOfASessionThatComesBack(t *testing.T) {
 		f.Once = true
 		p.Set(&f)
 		began := time.Now()
-		o := throughWaiting(t, n, p, wholeScript, "10", "1")
+		o := throughWaiting(t, n, p, wholeScript, "60", "1")
 		if p.Struck() > 0 {
 			struck++
 			if o.err == nil && strings.Count(o.said, "good") == 2 {

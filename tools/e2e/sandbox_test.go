@@ -83,7 +83,7 @@ func hostileNodeInside(t *testing.T, inside []string, extra ...string) *attack {
 // startVictim starts a process as the user that the worker itself runs as.
 func (a *attack) startVictim(t *testing.T) {
 	t.Helper()
-	a.victim = exec.Command("sleep", "600")
+	a.victim = exec.Command("sleep", "infinity")
 	a.victim.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	user := uint32(plainUser)
 	if _, err := os.Stat(filepath.Join(a.state, "worker-ids.json")); !a.plain && errors.Is(err, fs.ErrNotExist) {

@@ -45,9 +45,12 @@ func TestSessionKill(t *testing.T) {
 			}
 			return nil
 		})
-		if left := sessions(t, n); len(left) != 1 || len(workers(t, n)) != 1 {
-			t.Errorf("sessions %v, %d workers", left, len(workers(t, n)))
-		}
+		eventually(t, func() error {
+			if left := sessions(t, n); len(left) != 1 || len(workers(t, n)) != 1 {
+				return fmt.Errorf("sessions %v, %d workers", left, len(workers(t, n)))
+			}
+			return nil
+		})
 		stays.tell("write 1")
 		stays.want("write 0")
 	})

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -284,26 +285,29 @@ func TestAUserLeavesOthersTheDisk(t *testing.T) {
 	defer c.Close()
 	taker := takesFrom(t, n, "disk")
 	const writes = 20
-	before, began := taker.lines.Load(), time.Now()
+	began := time.Now()
+	var others []int64 // the other's writes beside each
 	for i := range writes {
+		before := taker.lines.Load()
 		o, err := c.Put(context.Background(), []byte("modest"), client.CreateOptions{Name: fmt.Sprint(i),
 			Class: stored.Persisted})
 		if err != nil {
 			t.Fatal(err)
 		}
 		o.Release()
+		others = append(others, taker.lines.Load()-before)
 	}
-	others := taker.lines.Load() - before
 	t.Logf("%d writes in %v, beside %d of the greedy user", writes, time.Since(began), others)
-	if others > writes*diskTakers/4 {
-		t.Errorf("%d of the other's objects were written beside %d of one that asks for one at a time", others, writes)
+	slices.Sort(others)
+	if most := others[writes/2]; most > diskTakers/4 { // some were done while this process had no processor
+		t.Errorf("%d of the other's objects were written beside one of a user that asks for one at a time", most)
 	}
 }
 
 // TestAUserLeavesOthersTheLog: what one user has the daemon say hides nothing of what another one has it say.
 func TestAUserLeavesOthersTheLog(t *testing.T) {
 	t.Parallel()
-	n := node(t)
+	n, began := node(t), time.Now()
 	taker := takesFrom(t, n, "log")
 	eventually(t, func() error {
 		if done := taker.lines.Load(); done < 2000 {
@@ -331,7 +335,8 @@ func TestAUserLeavesOthersTheLog(t *testing.T) {
 		}
 		return nil
 	})
-	if loud := lines(fmt.Sprintf("tenant=\"uid:%d\"", greedyUser)); loud == 0 || loud > 100 {
-		t.Errorf("%d lines of the %d rules that the greedy user has broken", loud, taker.lines.Load())
+	most := 100 + 20*int(time.Since(began)/(10*time.Second)) // of each ten seconds some lines are written
+	if loud := lines(fmt.Sprintf("tenant=\"uid:%d\"", greedyUser)); loud == 0 || loud > most {
+		t.Errorf("%d lines of the %d rules that the greedy user has broken, at most %d", loud, taker.lines.Load(), most)
 	}
 }

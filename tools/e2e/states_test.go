@@ -175,7 +175,7 @@ func TestOutagesInEveryState(t *testing.T) {
 			for _, s := range steps {
 				began, tries := time.Now(), 1
 				for built++; !p.struckIn(s, proxy, strike, built); built++ { // each source is in no cache
-					if tries++; tries > 5 {
+					if tries++; tries > 20 {
 						t.Fatalf("%s was always over before it was struck", s.name)
 					}
 				}
@@ -216,7 +216,7 @@ func (p *steered) struckIn(s step, proxy *rig.Proxy, strike func(), seed int) bo
 func TestSwallowedSessionEndsInErrors(t *testing.T) {
 	t.Parallel()
 	n, proxy, env := throughProxy(t)
-	p := steer(t, n, append(env, "TENDRIL_DEADLINE=1"), 8, "--server", proxy.Address(), "--on-loss", "0")
+	p := steer(t, n, append(env, "TENDRIL_DEADLINE=10"), 8, "--server", proxy.Address(), "--on-loss", "0")
 	p.tell("write 1")
 	p.want("write 0")
 	proxy.Arm(rig.ToClient, 3<<20, func() { proxy.Swallow(rig.ToServer, rig.ToClient) })
@@ -351,7 +351,7 @@ func TestKilledInEveryState(t *testing.T) {
 		bystander.tell("read 9")
 		bystander.want("read 0")
 		eventually(t, func() error {
-			if now := descriptorsOf(t, n); now > before {
+			if now := descriptorsOf(t, n); now > before+spare.descriptors { // of a worker that had not begun
 				return fmt.Errorf("the daemon has %d descriptors, %d before", now, before)
 			}
 			return nil

@@ -10,6 +10,8 @@ type outage struct {
 	armed func()        // nil: nothing is
 	way   Way
 	left  int64 // bytes until then
+
+	passed int64 // bytes, both ways
 }
 
 // pair is a connection through the proxy.
@@ -87,9 +89,17 @@ func (p *Proxy) awaitPlug() {
 	}
 }
 
+// Passed is how many bytes have come by so far, both ways.
+func (p *Proxy) Passed() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.outage.passed
+}
+
 // passing is asked before n bytes go on, and reports whether they do.
 func (p *Proxy) passing(x *pair, lane Lane, way Way, n int) bool {
 	p.mu.Lock()
+	p.outage.passed += int64(n)
 	var action func()
 	if p.outage.armed != nil && lane == Data && way == p.outage.way && n > 0 {
 		if p.outage.left -= int64(n); p.outage.left < 0 {

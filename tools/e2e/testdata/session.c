@@ -202,7 +202,7 @@ int main(void) {
         else if (!strcmp(word, "scan")) printf("scan %d\n", launch("scan", 1, a, b));
         else if (!strcmp(word, "spin")) printf("spin %d\n", launch("spin", 1, 0, 0));
         else if (!strcmp(word, "errors")) {
-            for (int i = 0; i < 1000 && !context_errors; i++) usleep(10000); // the callback comes on a thread of its own
+            for (int i = 0; i < 24000 && !context_errors; i++) usleep(10000); // the callback comes on a thread of its own
             printf("errors %s\n", context_errors ? "told" : "none");
         }
         else if (!strcmp(word, "large")) printf("large %d\n", large(a));
