@@ -12,6 +12,7 @@ import (
 	"tendril/daemon/inspect"
 	"tendril/daemon/workers"
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 // sample is a table with rows that have what makes them hard to fit.
@@ -108,6 +109,9 @@ func TestTablesAtEveryWidth(t *testing.T) {
 
 var ages = regexp.MustCompile(`\b\d+s `)
 
+// wideAge is an age that takes more columns than that of an object which is a few seconds old.
+var wideAge = regexp.MustCompile(`\d[0-9hm]+s `)
+
 // Colours are on a terminal alone, and not where they are not wanted.
 func TestColours(t *testing.T) {
 	n := startNode(t)
@@ -126,11 +130,19 @@ func TestColours(t *testing.T) {
 // What verbs show on terminals of three widths.
 func TestOnTerminals(t *testing.T) {
 	n := startNode(t)
-	n.want(0, nil, "put", "--name", "experiments/2026-11/raccoons/features.npy", n.file("x", pattern(5000)))
-	n.want(0, nil, "put", "--name", "写真", n.file("y", []byte("y")))
+	x, y := n.file("x", pattern(5000)), n.file("y", []byte("y"))
+	list := func(columns int) (out string) {
+		await.Until(t, "a list of objects that are a few seconds old", func() bool {
+			n.want(0, nil, "put", "--replace", "--name", "experiments/2026-11/raccoons/features.npy", x)
+			n.want(0, nil, "put", "--replace", "--name", "写真", y)
+			_, out = n.onTerminal(columns, []string{"NO_COLOR=1"}, "ls").wait()
+			return !wideAge.MatchString(out)
+		})
+		return out
+	}
 	age := func(s string) string { return ages.ReplaceAllString(s, "0s ") }
 	for _, columns := range []int{40, 80, 200} {
-		_, out := n.onTerminal(columns, []string{"NO_COLOR=1"}, "ls").wait()
+		out := list(columns)
 		fitted(t, "ls", columns, out)
 		goldenText(t, fmt.Sprintf("ls-%d", columns), age(out))
 		for _, args := range [][]string{{"status"}, {"stat", "写真"}, {"top", "--once"}, {"doctor"}, {"config", "show"},
