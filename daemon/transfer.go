@@ -56,6 +56,7 @@ type bringings struct {
 
 	follower *store.Follower // of copies; set before the front door opens
 	serving  atomic.Int32    // chunks' requests of other nodes
+	chunks   sync.Pool       // of *[]byte: a chunk of an object that is read for one of those
 	// other nodes' requests for objects while they are opened, and as long as they hold copies (of what is in a
 	// device's memory), which the objects' tenant is charged for: a node that asks for more than it takes would use
 	// up another one's memory, and the tenant's quota
@@ -99,7 +100,8 @@ type bringing struct {
 func newBringings() *bringings {
 	return &bringings{turns: newShares[string](maxTenantBringing, maxBringing), all: map[bringKey]*bringing{},
 		came: make(chan struct{}, 1), copies: map[object.ID]broughtCopy{}, rates: map[fsm.UUID]float64{},
-		giving: newShares[givingKey](maxGiven, math.MaxInt), giveWait: giveWait}
+		giving: newShares[givingKey](maxGiven, math.MaxInt), giveWait: giveWait,
+		chunks: sync.Pool{New: func() any { return new(make([]byte, transfer.ChunkBytes)) }}}
 }
 
 // TransferStatus is one object on its way to this node, in `tendril status`.
@@ -570,15 +572,32 @@ type nodeServer Daemon
 // heldObject is a published object that another node reads.
 type heldObject struct {
 	*store.Reading
-	conn *store.Conn
-	end  func()
+	conn  *store.Conn
+	end   func()
+	chunk *[]byte // of what is in memory; nil: none was read
+	from  *sync.Pool
 }
 
 // Size implements transfer.Object.
 func (h *heldObject) Size() uint64 { return h.Reading.Size }
 
+// Range implements transfer.Object.
+func (h *heldObject) Range(off, n uint64) ([]byte, error) {
+	if h.Copies() || !h.InMemory() || n > transfer.ChunkBytes {
+		return h.Reading.Range(off, n)
+	}
+	if h.chunk == nil {
+		h.chunk = h.from.Get().(*[]byte)
+	}
+	b := (*h.chunk)[:n]
+	return b, h.Read(b, off)
+}
+
 // Close implements transfer.Object.
 func (h *heldObject) Close() {
+	if h.chunk != nil {
+		h.from.Put(h.chunk)
+	}
 	h.Reading.Close()
 	h.conn.Close()
 	h.end()
@@ -630,7 +649,7 @@ func (d *Daemon) openPart(ctx context.Context, r transfer.Request) (*heldObject,
 		conn.Close()
 		return nil, err
 	}
-	return &heldObject{Reading: reading, conn: conn}, nil
+	return &heldObject{Reading: reading, conn: conn, from: &d.bringing.chunks}, nil
 }
 
 // knows checks that an object is published, and waits a little for metadata that the asking node has already.

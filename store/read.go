@@ -37,7 +37,7 @@ type Reading struct {
 	view  *segment.Mapping // nil: on disk, or empty
 	seg   *segmentState    // what view is of
 	off   uint64
-	file  *os.File // Memory's; nil: it was not asked for
+	file  *os.File // seg's, open; nil: not yet
 
 	parts *parts // of an object of a device; nil: of none
 }
@@ -88,16 +88,39 @@ func (r *Reading) Memory() (file *os.File, off uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g := r.seg
-	if r.file != nil || g == nil || g.mem == nil || g.ranges != nil || g.mem.Huge() {
-		return r.file, r.off
-	}
-	fd, err := g.mem.Dup()
-	if err != nil { // out of descriptors: the mapping does
+	if g == nil || g.mem == nil || g.ranges != nil || g.mem.Huge() || !r.open() {
 		return nil, 0
 	}
 	g.sent = true
-	r.file = os.NewFile(uintptr(fd), "segment")
 	return r.file, r.off
+}
+
+// open opens the segment, once; false where it cannot: then the mapping does. mu is held.
+func (r *Reading) open() bool {
+	if r.file == nil && r.seg != nil && r.seg.mem != nil {
+		if fd, err := r.seg.mem.Dup(); err == nil {
+			r.file = os.NewFile(uintptr(fd), "segment")
+		}
+	}
+	return r.file != nil
+}
+
+// Read is Range into b, from off on. What is in memory is read by system calls: a mapping that is read once costs more,
+// by the first touch of each page, than the copy.
+func (r *Reading) Read(b []byte, off uint64) error {
+	if n := uint64(len(b)); off > r.Size || n > r.Size-off || n == 0 || !r.opened() {
+		from, err := r.Range(off, n)
+		copy(b, from)
+		return err
+	}
+	_, err := r.file.ReadAt(b, int64(r.off+off))
+	return err
+}
+
+func (r *Reading) opened() bool {
+	r.c.s.mu.Lock()
+	defer r.c.s.mu.Unlock()
+	return r.open()
 }
 
 // follow looks again where the object is: its file went because it is in memory now, or it is deleted. It may have gone

@@ -129,12 +129,34 @@ func TestMemoryOfReadings(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := memfds(t)
-		if file, off := r.Memory(); (file != nil) != x.given || off != r.off {
+		if file, off := r.Memory(); (file != nil) != x.given || x.given && off != r.off {
 			t.Errorf("%s: memory %v at %d", name, file, off)
 		}
 		r.Close()
 		if now := memfds(t); now != before {
 			t.Errorf("%s: %d descriptors of segments, %d before", name, now, before)
 		}
+	}
+}
+
+// TestReadIntoABuffer: Read gives what Range does, wherever the object is.
+func TestReadIntoABuffer(t *testing.T) {
+	s := newStore(t, Options{SegmentBytes: 1 << 20, SpillDir: t.TempDir(), HugeFromBytes: NoHuge})
+	c := connect(t, s, "x")
+	for name, spec := range map[string]Spec{"small": {SizeBytes: 5000, Class: object.Named, Name: "s"},
+		"large": {SizeBytes: 1 << 20, Class: object.Named, Name: "l"}, "empty": {Class: object.Named, Name: "e"}} {
+		r, err := c.Open(filled(t, c, spec, 3), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range [][2]uint64{{0, r.Size}, {r.Size / 3, r.Size / 2}, {r.Size, 0}, {r.Size, 1},
+			{^uint64(0), 1}} {
+			want, wantErr := r.Range(x[0], x[1])
+			got := make([]byte, x[1])
+			if err := r.Read(got, x[0]); (err == nil) != (wantErr == nil) || err == nil && !bytes.Equal(got, want) {
+				t.Errorf("%s, %v: %v, want %v, or other bytes", name, x, err, wantErr)
+			}
+		}
+		r.Close()
 	}
 }
