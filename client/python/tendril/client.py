@@ -139,9 +139,13 @@ class Client:
             return self._live
 
     def _may_wait(self) -> None:
-        """Raises Busy where the caller's own thread connects: a __del__ method or a signal handler interrupts it."""
-        if self._lock._is_owned():
-            raise Busy("a __del__ method or a signal handler that interrupts a connect cannot use the client, too")
+        """Raises Busy where the caller's own thread connects, or has what whoever connects again waits for: a __del__
+        method or a signal handler interrupts it.
+        """
+        live = self._live
+        if self._lock._is_owned() or live is not None and live.pid == connection.process and live.is_interrupted():
+            raise Busy("a __del__ method or a signal handler that interrupts a connect, or the loss of a connection, "
+                       "cannot use the client, too")
 
     def _reopen(self, before: Optional[Connection]) -> Connection:
         """A new connection, which claims the references of a lost one of this process."""

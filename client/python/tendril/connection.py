@@ -289,9 +289,15 @@ class Connection:
         if (self._reading is not None or self._turn_lock.locked() or self._sending.locked()) and interrupts(self):
             raise _busy()
 
+    def is_interrupted(self) -> bool:
+        """Whether the caller interrupted a method of this connection in its own thread, which may have the lock that
+        whoever connects again takes: see interrupts.
+        """
+        return self._turn_lock.locked() and interrupts(self)
+
     def close(self) -> None:
         """Ends the connection. Memory that is in use stays mapped until its last view is gone. Raises Busy."""
-        if self._turn_lock.locked() and interrupts(self):
+        if self.is_interrupted():
             raise _busy()
         self._flush_ended()
         self._fail(Disconnected("the connection was closed"))
