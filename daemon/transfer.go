@@ -40,8 +40,9 @@ const (
 // Bounds of what another node gets at a time. A node of this release asks with no more requests at a time (Bring,
 // transfer.Pull). It seems to where it has lost connections that this node still writes to.
 const (
-	maxGiven = maxTenantBringing * transfer.MaxStreams // requests of one node for one tenant's objects
-	giveWait = 10 * time.Second                        // for one of them to end
+	maxGiven  = maxTenantBringing * transfer.MaxStreams // requests of one node for one tenant's objects
+	giveWait  = 10 * time.Second                        // for one of them to end
+	maxChunks = 32                                      // requests, of all nodes, that have a chunk in this daemon's heap
 )
 
 // bringings is what is known of transfers to this node, and from it. mu is a leaf.
@@ -57,6 +58,7 @@ type bringings struct {
 	follower *store.Follower // of copies; set before the front door opens
 	serving  atomic.Int32    // chunks' requests of other nodes
 	chunks   sync.Pool       // of *[]byte: a chunk of an object that is read for one of those
+	reading  atomic.Int32    // those that have one
 	// other nodes' requests for objects while they are opened, and as long as they hold copies (of what is in a
 	// device's memory), which the objects' tenant is charged for: a node that asks for more than it takes would use
 	// up another one's memory, and the tenant's quota
@@ -575,29 +577,41 @@ type heldObject struct {
 	conn  *store.Conn
 	end   func()
 	chunk *[]byte // of what is in memory; nil: none was read
-	from  *sync.Pool
+	from  *bringings
 }
 
 // Size implements transfer.Object.
 func (h *heldObject) Size() uint64 { return h.Reading.Size }
 
-// Range implements transfer.Object.
+// Range implements transfer.Object. A request beyond those that may have a chunk in the heap reads from a mapping, which
+// takes more processor time, and no memory but the object's.
 func (h *heldObject) Range(off, n uint64) ([]byte, error) {
-	if h.Copies() || !h.InMemory() || n > transfer.ChunkBytes {
+	if h.Copies() || !h.InMemory() || n > transfer.ChunkBytes || h.chunk == nil && !h.takeChunk() {
 		return h.Reading.Range(off, n)
-	}
-	if h.chunk == nil {
-		h.chunk = h.from.Get().(*[]byte)
 	}
 	b := (*h.chunk)[:n]
 	return b, h.Read(b, off)
 }
 
+func (h *heldObject) takeChunk() bool {
+	if h.from.reading.Add(1) > maxChunks {
+		h.from.reading.Add(-1)
+		return false
+	}
+	h.chunk = h.from.chunks.Get().(*[]byte)
+	return true
+}
+
+func (h *heldObject) giveChunk() {
+	if h.chunk != nil {
+		h.from.chunks.Put(h.chunk)
+		h.from.reading.Add(-1)
+	}
+}
+
 // Close implements transfer.Object.
 func (h *heldObject) Close() {
-	if h.chunk != nil {
-		h.from.Put(h.chunk)
-	}
+	h.giveChunk()
 	h.Reading.Close()
 	h.conn.Close()
 	h.end()
@@ -649,7 +663,7 @@ func (d *Daemon) openPart(ctx context.Context, r transfer.Request) (*heldObject,
 		conn.Close()
 		return nil, err
 	}
-	return &heldObject{Reading: reading, conn: conn, from: &d.bringing.chunks}, nil
+	return &heldObject{Reading: reading, conn: conn, from: d.bringing}, nil
 }
 
 // knows checks that an object is published, and waits a little for metadata that the asking node has already.

@@ -367,6 +367,29 @@ func TestGetJoinsATransfer(t *testing.T) {
 	}
 }
 
+// TestChunksAreBounded: other nodes' requests have a bounded part of a daemon's heap, and those beyond get their bytes
+// all the same.
+func TestChunksAreBounded(t *testing.T) {
+	x := newCluster(t, 2, nil)
+	b, want := x.all[0].bringing, noise(18, 4<<20)
+	x.put(0, "read from a mapping", want, client.CreateOptions{})
+	x.share()
+	all := make([]heldObject, maxChunks+1)
+	for i := range all {
+		all[i].from = b
+		if took := all[i].takeChunk(); took != (i < maxChunks) {
+			t.Errorf("chunk %d: %v", i, took)
+		}
+	}
+	if got, err := x.get(1, "read from a mapping"); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("beyond the bound: %v", err)
+	}
+	for i := range all {
+		all[i].giveChunk()
+	}
+	await.Until(t, "all are given back", func() bool { return b.reading.Load() == 0 })
+}
+
 // TestDeleteWhileItIsBrought: the node at which an object is deleted may be about to get a copy of it.
 func TestDeleteWhileItIsBrought(t *testing.T) {
 	h := newHoldBack()
