@@ -121,7 +121,7 @@ type Daemon struct {
 	before        *predecessor           // whose that was; nil: this process's own
 	leaving       *inheritance           // filled while the daemon ends in favour of another one; nil: it just ends
 	again         atomic.Pointer[Daemon] // the one that goes on here after a handover that failed
-	at            func(step string)      // called at the handover's steps, for tests
+	at            func(step string)      // called at some steps, for tests
 }
 
 // step is one thing that start-up does; stop, which may be nil, takes it back.

@@ -474,7 +474,7 @@ func (d *Daemon) placeAt(ctx context.Context, m wire.ReplicateRequest, o fsm.Obj
 	return true, to.Name, nil
 }
 
-// canSpare says why a replica cannot be given up: the others that can be reached would be too few, and the leader would
+// canSpare says why a replica cannot be given up, with ErrBusy where that may pass by itself: the others that can be reached would be too few, and the leader would
 // have one made again, at the same node perhaps.
 func (d *Daemon) canSpare(o fsm.Object, nodes []fsm.Node, from fsm.Replica) error {
 	there, others := 0, 0
@@ -492,9 +492,10 @@ func (d *Daemon) canSpare(o fsm.Object, nodes []fsm.Node, from fsm.Replica) erro
 	}
 	wanted := max(1, int(o.Wanted))
 	if others < min(wanted, there) && others+len(away) >= min(wanted, there+len(away)) {
-		return fmt.Errorf("%w: %q is at that node now, and stays where it was until %s answers, which has a replica, too: "+
-			"without it there would be %d of the %d that it is to have: try again", object.ErrBusy, o.Name,
-			strings.Join(away, ", "), others, wanted)
+		return fmt.Errorf("%w: %q is at that node now, and stays where it was while nodes with replicas do not answer: "+
+			"%s; without them there would be %d of the %d replicas that it is to have: try again, or remove a node that is "+
+			"gone for good with: tendril cluster remove NODE", object.ErrBusy, o.Name, strings.Join(away, ", "), others,
+			wanted)
 	}
 	if others < min(wanted, there) {
 		return fmt.Errorf("%w: that node has a replica of %q already, and a move would leave %d of the %d it is to have: "+

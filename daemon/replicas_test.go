@@ -283,7 +283,7 @@ func TestMoveBesideASilentNode(t *testing.T) {
 		if err != nil && !errors.Is(err, object.ErrBusy) {
 			t.Fatal(err)
 		}
-		return err != nil && strings.Contains(err.Error(), x.all[silent].cfg.NodeName+" answers")
+		return err != nil && strings.Contains(err.Error(), "do not answer: "+x.all[silent].cfg.NodeName)
 	})
 	w.heal()
 	x.replicate(0, "dear", o)

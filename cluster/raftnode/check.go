@@ -268,8 +268,8 @@ func (d *disk) checkEntry(index uint64) (err error) {
 	return err
 }
 
-// checkOwner refuses the directory of another node: two nodes with one history would both believe that they are it. One
-// that was taken out of a cluster of two was in it before.
+// checkOwner refuses the directory of another node: two nodes with one history would both believe that they are it. A
+// node that was taken out of a cluster of two finds its own ID in an earlier configuration.
 func (d *disk) checkOwner(opts Options) error {
 	if opts.Join { // the first entries that it gets are of the time before it
 		return nil

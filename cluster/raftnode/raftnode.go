@@ -170,7 +170,7 @@ func Open(ctx context.Context, opts Options) (*Node, error) {
 	if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	lock, err := lockDir(opts.Dir, orDefault(opts.lockTime, dyingTime))
+	lock, err := lockDir(ctx, opts.Dir, orDefault(opts.lockTime, dyingTime))
 	if err != nil {
 		return nil, err
 	}
@@ -204,14 +204,14 @@ func openSettled(ctx context.Context, opts Options) (*engine, error) {
 const dyingTime = 20 * time.Second
 
 // lockDir takes the directory for this process. The lock goes with the descriptor, so also with a killed process, if
-// not at once: it is waited for.
-func lockDir(dir string, wait time.Duration) (*os.File, error) {
+// not at once: it is waited for, until ctx ends.
+func lockDir(ctx context.Context, dir string, wait time.Duration) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	for until := time.Now().Add(wait); errors.Is(err, syscall.EWOULDBLOCK) && time.Now().Before(until); {
+	for until := time.Now().Add(wait); errors.Is(err, syscall.EWOULDBLOCK) && time.Now().Before(until) && ctx.Err() == nil; {
 		time.Sleep(5 * time.Millisecond)
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	}

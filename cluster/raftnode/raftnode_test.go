@@ -189,7 +189,7 @@ func TestTwoOnOneDirectory(t *testing.T) {
 func TestAfterAKilledDaemon(t *testing.T) {
 	dir := t.TempDir()
 	open(t, options(dir)).Close()
-	child, err := lockDir(dir, 0)
+	child, err := lockDir(t.Context(), dir, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

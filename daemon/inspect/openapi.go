@@ -73,7 +73,7 @@ func parameters(r route) []dict {
 	case strings.HasPrefix(r.path, "/v1/sessions/{id}"):
 		add("path", "id", "The session's number.", dict{"type": "string", "pattern": "^[0-9]+$"})
 	case strings.Contains(r.path, "{id}"):
-		add("path", "id", "The object's ID: 32 hexadecimal digits. /v1/objects?prefix=NAME says it of a name.", dict{"type": "string"})
+		add("path", "id", "The object's ID: 32 hexadecimal digits. /v1/objects?prefix=NAME finds it by its name.", dict{"type": "string"})
 	}
 	if strings.HasSuffix(r.path, "/data") {
 		add("header", "Range", "One range of bytes (RFC 9110 §14).", dict{"type": "string"})
