@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -207,13 +208,15 @@ func TestDeleteThatWaitsForTheCluster(t *testing.T) {
 func deleteThatWaits(t *testing.T, kind string) {
 	w := newNetwork(t)
 	telling, goOn := make(chan struct{}), make(chan struct{})
+	tell, letGo := sync.OnceFunc(func() { close(telling) }), sync.OnceFunc(func() { close(goOn) })
 	w.at = func(node int, step string) {
 		if node == 1 && step == "tells the cluster of a delete" {
-			close(telling)
+			tell()
 			<-goOn
 		}
 	}
 	x := w.cluster(2)
+	t.Cleanup(letGo) // before the nodes end
 	id := x.put(0, "dear", noise(17, 1000), client.CreateOptions{})
 	x.share()
 	if kind == "replica" {
@@ -243,7 +246,7 @@ func deleteThatWaits(t *testing.T, kind string) {
 		t.Fatalf("%s: the cluster was not told, and the delete has ended: %v", kind, err)
 	default:
 	}
-	close(goOn)
+	letGo()
 	if err := <-deleted; err != nil {
 		t.Errorf("%s: %v", kind, err)
 	}

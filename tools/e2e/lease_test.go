@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -110,8 +111,13 @@ func noLease(t *testing.T, n *rig.Node) {
 func TestLeaseEndsFirst(t *testing.T) {
 	t.Parallel()
 	t.Run("its longest time", func(t *testing.T) {
-		for longest := time.Second; !leaseEnds(t, longest, fmt.Sprintf("the longest time of a lease, %v, is over", longest)); {
-			longest *= 4 // it was over before the program had begun
+		for longest := time.Second; ; longest *= 4 { // where it was over before the program had begun
+			if leaseEnds(t, longest, fmt.Sprintf("the longest time of a lease, %v, is over", longest)) {
+				break
+			}
+			if longest > time.Minute {
+				t.Fatalf("no program begins in a lease of %v", longest)
+			}
 		}
 	})
 	t.Run("somebody", func(t *testing.T) {
@@ -126,12 +132,13 @@ func leaseEnds(t *testing.T, longest time.Duration, why string) bool {
 	holder := n.Command(t.Context(), "lease", "--", "sh", "-c",
 		"trap 'echo told; exit 3' TERM; : >"+begun+"; while :; do sleep 0.05; done")
 	if longest == time.Hour {
+		ctx, stop := context.WithCancel(t.Context())
 		killed := make(chan struct{})
 		go func() {
 			defer close(killed)
-			killSession(t, n, begun)
+			killSession(ctx, t, n, begun)
 		}()
-		defer func() { <-killed }()
+		defer func() { stop(); <-killed }()
 	}
 	said, complained, err := rig.Said(holder, limit)
 	noLease(t, n)
@@ -147,8 +154,8 @@ func leaseEnds(t *testing.T, longest time.Duration, why string) bool {
 	return true
 }
 
-// killSession ends the node's first session, once there is one and its program has made a file.
-func killSession(t *testing.T, n *rig.Node, begun string) {
+// killSession ends the node's first session, once there is one and its program has made a file, or gives up with ctx.
+func killSession(ctx context.Context, t *testing.T, n *rig.Node, begun string) {
 	for {
 		_, early := os.Stat(begun)
 		s, err := n.Status(t.Context())
@@ -158,7 +165,7 @@ func killSession(t *testing.T, n *rig.Node, begun string) {
 			}
 			return
 		}
-		if t.Context().Err() != nil {
+		if ctx.Err() != nil {
 			return
 		}
 		time.Sleep(20 * time.Millisecond) // Pause: between two looks
