@@ -474,8 +474,8 @@ func (d *Daemon) placeAt(ctx context.Context, m wire.ReplicateRequest, o fsm.Obj
 	return true, to.Name, nil
 }
 
-// canSpare says why a replica cannot be given up, with ErrBusy where that may pass by itself: the others that can be reached would be too few, and the leader would
-// have one made again, at the same node perhaps.
+// canSpare says why a replica cannot be given up, with ErrBusy where that may pass by itself: the others that can be
+// reached would be too few, and the leader would have one made again, at the same node perhaps.
 func (d *Daemon) canSpare(o fsm.Object, nodes []fsm.Node, from fsm.Replica) error {
 	there, others := 0, 0
 	var away []string // nodes of other replicas that do not answer

@@ -42,7 +42,7 @@ const (
 const (
 	maxGiven  = maxTenantBringing * transfer.MaxStreams // requests of one node for one tenant's objects
 	giveWait  = 10 * time.Second                        // for one of them to end
-	maxChunks = 32                                      // requests, of all nodes, that have a chunk in this daemon's heap
+	maxChunks = 32                                      // requests of all nodes that have a chunk in the heap
 )
 
 // bringings is what is known of transfers to this node, and from it. mu is a leaf.
@@ -583,7 +583,7 @@ type heldObject struct {
 // Size implements transfer.Object.
 func (h *heldObject) Size() uint64 { return h.Reading.Size }
 
-// Range implements transfer.Object. A request beyond those that may have a chunk in the heap reads from a mapping, which
+// Range implements transfer.Object. A request beyond those that may have a chunk in the heap reads from a mapping. That
 // takes more processor time, and no memory but the object's.
 func (h *heldObject) Range(off, n uint64) ([]byte, error) {
 	if h.Copies() || !h.InMemory() || n > transfer.ChunkBytes || h.chunk == nil && !h.takeChunk() {

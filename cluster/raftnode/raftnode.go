@@ -210,8 +210,10 @@ func lockDir(ctx context.Context, dir string, wait time.Duration) (*os.File, err
 	if err != nil {
 		return nil, err
 	}
+	ctx, stop := context.WithTimeout(ctx, wait)
+	defer stop()
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	for until := time.Now().Add(wait); errors.Is(err, syscall.EWOULDBLOCK) && time.Now().Before(until) && ctx.Err() == nil; {
+	for errors.Is(err, syscall.EWOULDBLOCK) && ctx.Err() == nil {
 		time.Sleep(5 * time.Millisecond)
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	}
