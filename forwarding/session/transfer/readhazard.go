@@ -79,9 +79,9 @@ func (h *ReadHazards) Meeting(address uintptr, s *Side) (found []*ReadHazard) {
 }
 
 // hazardPatience bounds how long a write whose turn has come waits for a read of another worker's. Its own worker's
-// word that the read has ended may be quicker than the bytes; but if the program has the read wait for what comes after
-// the write, it would wait for ever.
-const hazardPatience = time.Second
+// word that the read has ended may be quicker than the bytes, by as long as a slow line takes for them; but if the
+// program has the read wait for what comes after the write, it would wait for ever.
+const hazardPatience = 30 * time.Second
 
 // AwaitOthers waits for reads of workers other than w: w's own word that a write has its turn says nothing of them.
 func AwaitOthers(reads []*ReadHazard, w Worker) {
