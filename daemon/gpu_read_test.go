@@ -24,7 +24,7 @@ func TestReadsOfObjectsOfAGPU(t *testing.T) {
 	t.Setenv("CUDA_FAKE_BYTES", fmt.Sprint(8<<20))
 	c := aConfig(t)
 	c.CUDADriver, c.HTTP = fakecuda.Build(t), "127.0.0.1:0"
-	c.CapacityBytes, c.QuotaBytes, c.PinBytes = 20<<20, 20<<20, 4<<20
+	c.CapacityBytes, c.QuotaBytes, c.PinBytes = 18<<20, 18<<20, 4<<20 // six in host memory are too many
 	d, stop := serve(t, c)
 	defer stop()
 	conn, gpu := dialGPU(t, c.Socket)
