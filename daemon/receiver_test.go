@@ -34,11 +34,16 @@ type cutConn struct {
 	left   int // bytes; < 0: it is whole
 }
 
+// forObjects reports whether what a connection begins with says that it is for objects. b has a preface.
+func forObjects(b []byte) bool {
+	p, err := ipc.ParsePreface((*[ipc.PrefaceBytes]byte)(b))
+	return err == nil && p.Kind == ipc.KindTransfer
+}
+
 func (c *cutConn) Write(b []byte) (int, error) {
 	if !c.asked && len(b) >= ipc.PrefaceBytes {
 		c.asked, c.left = true, -1
-		p, err := ipc.ParsePreface((*[ipc.PrefaceBytes]byte)(b))
-		if err == nil && p.Kind == ipc.KindTransfer {
+		if forObjects(b) {
 			c.cutter.mu.Lock()
 			if x := c.cutter; len(x.next) > 0 {
 				c.left, x.next = x.next[0], x.next[1:]

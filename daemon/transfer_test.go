@@ -286,8 +286,7 @@ type heldConn struct {
 
 func (c *heldConn) Write(b []byte) (int, error) {
 	if !c.asked && len(b) >= ipc.PrefaceBytes {
-		p, err := ipc.ParsePreface((*[ipc.PrefaceBytes]byte)(b))
-		c.asked, c.transfers = true, err == nil && p.Kind == ipc.KindTransfer
+		c.asked, c.transfers = true, forObjects(b)
 	}
 	return c.Conn.Write(b)
 }

@@ -117,7 +117,11 @@ func (r *Reading) Read(b []byte, off uint64) error {
 	return err
 }
 
+// opened is open for who has not the lock, which it takes once.
 func (r *Reading) opened() bool {
+	if r.file != nil {
+		return true
+	}
 	r.c.s.mu.Lock()
 	defer r.c.s.mu.Unlock()
 	return r.open()

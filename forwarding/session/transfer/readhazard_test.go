@@ -1,6 +1,10 @@
 package transfer
 
-import "testing"
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
 
 // fakeWorker ends a read when it is polled.
 type fakeWorker struct {
@@ -68,4 +72,16 @@ func TestAwaitOthers(t *testing.T) {
 	if own.polls+dead.polls != 0 || other.polls != 3 || h.Len() != 2 {
 		t.Errorf("polled %d, %d and %d times, %d reads are left", own.polls, dead.polls, other.polls, h.Len())
 	}
+}
+
+// A write does not wait for ever for a read that may itself wait for what follows the write.
+func TestAwaitOthersGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h ReadHazards
+		other, began := &fakeWorker{}, time.Now()
+		AwaitOthers([]*ReadHazard{h.Add(0, &Side{Size: 100}, other)}, &fakeWorker{})
+		if waited := time.Since(began); waited < hazardPatience || h.Len() != 1 || other.polls == 0 {
+			t.Errorf("it waited %v of the bubble's time, %d reads are left, polled %d times", waited, h.Len(), other.polls)
+		}
+	})
 }
