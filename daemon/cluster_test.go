@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -40,10 +41,11 @@ func aNode(t testing.TB, name string) Config {
 type nodes struct {
 	t    testing.TB
 	stop map[*Daemon]func()
+	gone atomic.Bool // one has ended, or does not reach another one; before that a slow one does not count as silent
 }
 
 func newNodes(t testing.TB) *nodes {
-	ns := &nodes{t, map[*Daemon]func(){}}
+	ns := &nodes{t: t, stop: map[*Daemon]func(){}}
 	leaks := goleak.IgnoreCurrent()
 	t.TempDir() // cleanups run in reverse: the folders are removed once the daemons have ended
 	t.Cleanup(func() {
@@ -67,6 +69,7 @@ func (ns *nodes) start(c Config) *Daemon {
 func (ns *nodes) startWith(c Config, change func(*Daemon)) *Daemon {
 	ns.t.Helper()
 	d := newDaemon(ns.t, c)
+	d.patience = ns.patience
 	change(d)
 	ctx, cancel := context.WithCancel(context.Background())
 	up, down := make(chan struct{}), make(chan error, 1)
@@ -79,12 +82,21 @@ func (ns *nodes) startWith(c Config, change func(*Daemon)) *Daemon {
 		ns.t.Fatal(err)
 	}
 	ns.stop[d] = sync.OnceFunc(func() {
+		ns.gone.Store(true)
 		cancel()
 		if err := <-down; err != nil {
 			ns.t.Error(err)
 		}
 	})
 	return d
+}
+
+// patience is the daemons'.
+func (ns *nodes) patience() time.Duration {
+	if ns.gone.Load() {
+		return 0
+	}
+	return time.Minute
 }
 
 // end stops a daemon.

@@ -106,10 +106,11 @@ type Daemon struct {
 	door           atomic.Pointer[frontdoor.Server]
 	dialNode       nodeDial
 	lookups        lookups
-	clock          func() time.Time // what changes of the metadata are stamped with, and tokens expire by
-	wantsNodes     atomic.Bool      // a join is under way: other nodes have to reach this one
-	opening        sync.Mutex       // one attempt to open the door for other machines at a time
-	closedDoor     string           // guarded by opening: why it is not open; "" = it is, or is not wanted
+	clock          func() time.Time     // what changes of the metadata are stamped with, and tokens expire by
+	patience       func() time.Duration // how much longer other nodes may take to answer; 0, but in tests
+	wantsNodes     atomic.Bool          // a join is under way: other nodes have to reach this one
+	opening        sync.Mutex           // one attempt to open the door for other machines at a time
+	closedDoor     string               // guarded by opening: why it is not open; "" = it is, or is not wanted
 	ready          func()
 
 	wantsTakeover bool
@@ -149,7 +150,7 @@ func New(cfg Config, build Build, log logrus.FieldLogger) (*Daemon, error) {
 		successors:   make(chan *successor, 1), onSuccess: func(int) {}, at: func(string) {},
 		published: publications{tenants: map[string]*held{}},
 		replicas:  newReplicas(), holds: make(chan struct{}), pages: pageKeys{keys: map[[32]byte]pageKey{}},
-		dialNode: dialTCP, clock: time.Now,
+		dialNode: dialTCP, clock: time.Now, patience: func() time.Duration { return 0 },
 	}
 	d.platforms = func(ctx context.Context) ([]*workers.Platform, error) { return d.pool.Platforms(ctx) }
 	d.lookups.look, d.lookups.again = lookNow, d.followTenants

@@ -29,7 +29,8 @@ const (
 
 // liveness is what this node knows of the others. mu is a leaf.
 type liveness struct {
-	m *membership
+	m        *membership
+	patience func() time.Duration // the daemon's
 
 	mu    sync.Mutex
 	nodes map[fsm.UUID]*pulse
@@ -190,13 +191,14 @@ func (p *pulse) note(now time.Time, took time.Duration, reply wire.PulseReply) {
 // lie unread.
 func (l *liveness) noteSilent(now time.Time, every time.Duration) {
 	var ended []fsm.UUID
+	most := silentAfter*every + l.patience()
 	l.mu.Lock()
 	if now.Sub(l.round) > roundsLost*every {
 		l.awake = now
 	}
 	l.round = now
 	for id, p := range l.nodes {
-		if !p.silent && now.Sub(latest(p.answered, l.awake)) > silentAfter*every {
+		if !p.silent && now.Sub(latest(p.answered, l.awake)) > most {
 			p.silent, p.since = true, p.answered
 			if p.why == "" {
 				p.why = "it does not answer"

@@ -99,7 +99,8 @@ func TestSilentNodeHoldsNobodyUp(t *testing.T) {
 // TestWhoStoodStillSilencesNobody: where this node itself was paused, the others have their full time to answer.
 func TestWhoStoodStillSilencesNobody(t *testing.T) {
 	healthy, now := fsm.UUID{1}, time.Now()
-	l := liveness{m: &membership{}, nodes: map[fsm.UUID]*pulse{healthy: {answered: now}}}
+	l := liveness{m: &membership{}, patience: func() time.Duration { return 0 },
+		nodes: map[fsm.UUID]*pulse{healthy: {answered: now}}}
 	silentAt := func(after time.Duration) bool {
 		l.noteSilent(now.Add(after), time.Second)
 		return l.nodes[healthy].silent

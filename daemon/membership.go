@@ -139,7 +139,7 @@ func (d *Daemon) newMembership() *membership {
 	m.ctx, m.cancel = context.WithCancel(d.ctx)
 	m.lateCtx, m.cancelLate = context.WithCancel(m.ctx)
 	m.links = nodeLinks{m: m, dial: d.dialNode, program: "node " + d.identity.Name, links: map[fsm.UUID]*nodeLink{}}
-	m.live = liveness{m: m, nodes: map[fsm.UUID]*pulse{}}
+	m.live = liveness{m: m, patience: d.patience, nodes: map[fsm.UUID]*pulse{}}
 	m.catchUps = catchUps{ask: func() error { return d.askCluster(m) },
 		heard: func(since time.Time) bool { return m.raft.InTouch(time.Since(since)) }}
 	m.book = addressBook{path: filepath.Join(d.cfg.StateDir, membersFile)}

@@ -28,6 +28,8 @@ type network struct {
 	leaseAsk     time.Duration
 	catchUpTime  time.Duration
 
+	ns *nodes // of its cluster
+
 	mu      sync.Mutex
 	nodes   map[string]int // by address
 	lost    map[[2]int]bool
@@ -48,6 +50,7 @@ func (w *network) cluster(n int) *clusterOf {
 	w.t.Helper()
 	w.t.Cleanup(func() { close(w.over); w.running.Wait() }) // once the nodes have ended
 	x := &clusterOf{t: w.t, ns: newNodes(w.t)}
+	w.ns = x.ns
 	w.t.Cleanup(w.heal)
 	for i := range n {
 		w.node(x, i)
@@ -102,7 +105,10 @@ func (w *network) cutOff(node, nodes int) {
 }
 
 // cut loses what one node says to another.
-func (w *network) cut(from, to int) { w.change(func() { w.lost[[2]int{from, to}] = true }) }
+func (w *network) cut(from, to int) {
+	w.ns.gone.Store(true)
+	w.change(func() { w.lost[[2]int{from, to}] = true })
+}
 
 // heal loses nothing any more.
 func (w *network) heal() { w.change(func() { clear(w.lost); w.tenth, w.late = false, 0 }) }

@@ -302,7 +302,7 @@ func (d *Daemon) askToTake(ctx context.Context, n fsm.Node, o *fsm.Object) error
 	if n.ID == d.meta.node {
 		return d.take(named)
 	}
-	ctx, cancel := context.WithTimeout(ctx, takeTime)
+	ctx, cancel := context.WithTimeout(ctx, takeTime+d.patience())
 	defer cancel()
 	conn, err := d.dialTransfer(ctx, sourceOf(n))
 	if err != nil {
