@@ -63,7 +63,7 @@ func TestConnectionsComeBack(t *testing.T) {
 				})
 				r.w().send(&clwire.BulkDone{Op: o.ID})
 				r.is(o, m, success)
-				await.Until(t, "all lanes", func() bool { return len(r.c.resumer.missing()) == 0 })
+				await.Until(t, "all lanes", func() bool { return !r.c.Away() })
 			}
 			heard := func(text string) func() bool {
 				return func() bool {
@@ -159,7 +159,13 @@ func TestCloseWhileLost(t *testing.T) {
 	f.mu.Unlock()
 	f.cut(0)
 	<-asked
+	if !r.c.Away() {
+		t.Error("a worker whose connection is lost is not away")
+	}
 	r.c.Close()
+	if r.c.Away() {
+		t.Error("a worker that is given up is away")
+	}
 	if !r.said("lost, by this side: true") {
 		t.Errorf("the Sink heard %q", r.sink.all())
 	}

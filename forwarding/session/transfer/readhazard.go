@@ -27,7 +27,8 @@ type ReadHazard struct {
 // Worker is whose device a read is of.
 type Worker interface {
 	Dead() bool
-	Poll() // takes what the worker has said
+	Away() bool // its connection is lost, and may come back
+	Poll()      // takes what the worker has said
 }
 
 // Add notes a read of a worker's into a side at an address. The caller takes it back with End.
@@ -80,7 +81,8 @@ func (h *ReadHazards) Meeting(address uintptr, s *Side) (found []*ReadHazard) {
 
 // hazardPatience bounds how long a write whose turn has come waits for a read of another worker's. Its own worker's
 // word that the read has ended may be quicker than the bytes, by as long as a slow line takes for them; but if the
-// program has the read wait for what comes after the write, it would wait for ever.
+// program has the read wait for what comes after the write, it would wait for ever. While that worker's connection is
+// lost no time passes: its bytes wait there.
 const hazardPatience = 30 * time.Second
 
 // AwaitOthers waits for reads of workers other than w: w's own word that a write has its turn says nothing of them.
@@ -88,14 +90,19 @@ func AwaitOthers(reads []*ReadHazard, w Worker) {
 	if len(reads) == 0 {
 		return
 	}
-	for end := time.Now().Add(hazardPatience); len(reads) > 0 && time.Now().Before(end); {
+	began := time.Now()
+	end := began.Add(hazardPatience)
+	for len(reads) > 0 && time.Now().Before(end) {
 		x := reads[0]
 		if x.worker == w || x.over.Load() || x.worker.Dead() {
 			reads = reads[1:]
 			continue
 		}
+		if x.worker.Away() {
+			end = time.Now().Add(hazardPatience)
+		}
 		if x.worker.Poll(); !x.over.Load() {
-			time.Sleep(50 * time.Microsecond)
+			time.Sleep(min(max(50*time.Microsecond, time.Since(began)/16), 10*time.Millisecond))
 		}
 	}
 }

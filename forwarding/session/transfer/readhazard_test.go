@@ -11,9 +11,11 @@ type fakeWorker struct {
 	dead  bool
 	polls int
 	ends  func()
+	away  func() bool // nil: it never is
 }
 
 func (w *fakeWorker) Dead() bool { return w.dead }
+func (w *fakeWorker) Away() bool { return w.away != nil && w.away() }
 
 func (w *fakeWorker) Poll() {
 	if w.polls++; w.ends != nil {
@@ -82,6 +84,25 @@ func TestAwaitOthersGivesUp(t *testing.T) {
 		AwaitOthers([]*ReadHazard{h.Add(0, &Side{Size: 100}, other)}, &fakeWorker{})
 		if waited := time.Since(began); waited < hazardPatience || h.Len() != 1 || other.polls == 0 {
 			t.Errorf("it waited %v of the bubble's time, %d reads are left, polled %d times", waited, h.Len(), other.polls)
+		}
+	})
+}
+
+// A write waits for the bytes of a worker that is not reached for longer than its patience: they come when it is back.
+func TestAwaitOthersThatAreAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h ReadHazards
+		other, began := &fakeWorker{}, time.Now()
+		read := h.Add(0, &Side{Size: 100}, other)
+		other.away = func() bool { return time.Since(began) < 2*hazardPatience }
+		other.ends = func() {
+			if time.Since(began) > 2*hazardPatience+time.Second {
+				h.End(read)
+			}
+		}
+		AwaitOthers([]*ReadHazard{read}, &fakeWorker{})
+		if h.Len() != 0 {
+			t.Errorf("after %v the write did not wait any more for a read whose worker was away", time.Since(began))
 		}
 	})
 }

@@ -202,6 +202,7 @@ type fakeWorker struct {
 }
 
 func (w *fakeWorker) Dead() bool      { return w.dead.Load() }
+func (w *fakeWorker) Away() bool      { return false }
 func (w *fakeWorker) Poll()           {}
 func (w *fakeWorker) Kick()           {}
 func (w *fakeWorker) MemoryWritten()  {}
