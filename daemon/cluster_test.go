@@ -41,7 +41,7 @@ func aNode(t testing.TB, name string) Config {
 type nodes struct {
 	t    testing.TB
 	stop map[*Daemon]func()
-	gone atomic.Bool // one has ended, or does not reach another one; before that a slow one does not count as silent
+	gone atomic.Bool // one has ended, or may be killed or cut off; before that a slow one does not count as silent
 }
 
 func newNodes(t testing.TB) *nodes {

@@ -40,6 +40,7 @@ func TestAJoinIsWholeWhereverItIsKilled(t *testing.T) {
 			ns, ca := newNodes(t), aNode(t, "a")
 			ca.Listen = freePort(t) // what it tells the cluster of before the port is open
 			a := ns.start(ca)
+			ns.gone.Store(true)
 			dir, listen := handoverDir(t), "HANDOVER_LISTEN="+freePort(t)
 			b := startNodeProcess(t, dir, step.at, false, listen, "HANDOVER_NAME=b")
 			conn := b.soon(t, dir)

@@ -347,6 +347,7 @@ func TestALeaveIsWholeWhereverItIsKilled(t *testing.T) {
 			ns, ca := newNodes(t), aNode(t, "a")
 			ca.Listen = freePort(t)
 			a := ns.start(ca)
+			ns.gone.Store(true)
 			dir, listen := handoverDir(t), "HANDOVER_LISTEN="+freePort(t)
 			b := startNodeProcess(t, dir, "", false, listen, "HANDOVER_NAME=b")
 			conn := b.soon(t, dir)

@@ -157,6 +157,7 @@ func TestARecoveryIsWholeWhereverItIsKilled(t *testing.T) {
 			ns, ca, cc := newNodes(t), aNode(t, "a"), aNode(t, "c")
 			ca.Listen = freePort(t)
 			a, c := ns.start(ca), ns.start(cc)
+			ns.gone.Store(true)
 			dir, listen := handoverDir(t), "HANDOVER_LISTEN="+freePort(t)
 			b := startNodeProcess(t, dir, "", false, listen, "HANDOVER_NAME=b")
 			conn := b.soon(t, dir)

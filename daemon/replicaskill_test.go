@@ -19,6 +19,7 @@ import (
 // joinProcess starts a node in a process of its own, which dies at a step, and has it join.
 func (x *clusterOf) joinProcess(dir, listen, name, kill string) (*nodeProcess, *client.Conn) {
 	x.t.Helper()
+	x.ns.gone.Store(true)
 	p := startNodeProcess(x.t, dir, kill, false, "HANDOVER_LISTEN="+listen, "HANDOVER_NAME="+name)
 	conn := p.soon(x.t, dir)
 	if _, err := admin.Of(conn).JoinCluster(context.Background(), x.all[0].address(), nodeToken(x.t,
