@@ -372,6 +372,7 @@ type fakeFar struct {
 	sockets map[int]*os.File // of each lane's present connection, to cut it
 	stream  *link.Stream
 	up      chan struct{} // closed when stream is there
+	over    chan struct{} // closed under mu, by close: a connection that comes up later ends at once
 	lanes   map[int]*link.Lane
 	chunks  []chunk
 	work    sync.WaitGroup
@@ -467,8 +468,15 @@ func (f *fakeFar) accept(number int, socket *os.File) {
 			return
 		}
 		f.mu.Lock()
-		f.stream = s
+		over := f.isOver()
+		if !over {
+			f.stream = s
+		}
 		f.mu.Unlock()
+		if over {
+			s.Shutdown()
+			return
+		}
 		f.start(s)
 		close(f.up)
 	case lane != nil:
@@ -478,8 +486,16 @@ func (f *fakeFar) accept(number int, socket *os.File) {
 		if err != nil {
 			return
 		}
-		<-f.up
+		select {
+		case <-f.up:
+		case <-f.over:
+		}
 		f.mu.Lock()
+		if f.isOver() {
+			f.mu.Unlock()
+			l.Close()
+			return
+		}
 		f.lanes[number] = l
 		f.stream.Carry(l, number)
 		f.mu.Unlock()
@@ -542,8 +558,18 @@ func (f *fakeFar) cut(number int) {
 	}
 }
 
+func (f *fakeFar) isOver() bool {
+	select {
+	case <-f.over:
+		return true
+	default:
+		return false
+	}
+}
+
 func (f *fakeFar) close() {
 	f.mu.Lock()
+	close(f.over)
 	for _, l := range f.lanes {
 		l.Close()
 	}
@@ -579,6 +605,7 @@ func farRig(t *testing.T, secure, keeps bool, change ...func(f *fakeFar, o *Opti
 	t.Helper()
 	r := &rig{t: t, daemon: &fakeDaemon{t: t, counts: true}, sink: newSink(), log: newSink()}
 	f := &fakeFar{fakeDaemon: r.daemon, secure: secure, keeps: keeps, up: make(chan struct{}),
+		over:    make(chan struct{}),
 		sockets: map[int]*os.File{}, lanes: map[int]*link.Lane{}}
 	o := options(f, r.sink, r.log)
 	o.Lanes, o.Plaintext = 2, !secure
