@@ -1,7 +1,7 @@
 #!/bin/bash
 # go test. With RERUN=1, as CI has it, a red test is run once more, alone. If it is green then, the run is green, and the test is listed
 # in bin/unsteady, which make test prints at its end. A data race, a panic, a timeout, what a package finds after its tests (leaks), and
-# more than five red tests are never run again. Nor does a run hang until its -timeout: where no test has begun, ended or said anything
+# more than three red tests are never run again. Nor does a run hang until its -timeout: where no test has begun, ended or said anything
 # for SILENT seconds, the test processes that have run for as long say where they wait, and end, and the run is red.
 # Arguments: the go command, the packages as one word, flags of go test.
 set -uo pipefail
@@ -44,7 +44,7 @@ watch() {
 
 watch >/dev/null 2>&1 </dev/null &
 trap 'kill $!; rm -rf "$work"' EXIT
-"$go" tool -modfile=tools/tools.mod gotestsum --format standard-quiet --rerun-fails=1 --rerun-fails-max-failures=5 \
+"$go" tool -modfile=tools/tools.mod gotestsum --format standard-quiet --rerun-fails=1 --rerun-fails-max-failures=3 \
   --rerun-fails-abort-on-data-race --rerun-fails-run-root-test --rerun-fails-report "$work/again" --jsonfile "$work/events" \
   --packages "$packages" -- "$@" | tee "$work/out"
 status=$?

@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -371,8 +372,9 @@ type fakeFar struct {
 	config  *tls.Config
 	sockets map[int]*os.File // of each lane's present connection, to cut it
 	stream  *link.Stream
-	up      chan struct{} // closed when stream is there
-	over    chan struct{} // closed under mu, by close: a connection that comes up later ends at once
+	up      chan struct{}   // closed when stream is there
+	over    context.Context // ends under mu, by close: a connection that comes up later is closed at once
+	end     context.CancelFunc
 	lanes   map[int]*link.Lane
 	chunks  []chunk
 	work    sync.WaitGroup
@@ -468,15 +470,13 @@ func (f *fakeFar) accept(number int, socket *os.File) {
 			return
 		}
 		f.mu.Lock()
-		over := f.isOver()
-		if !over {
-			f.stream = s
-		}
-		f.mu.Unlock()
-		if over {
+		if f.over.Err() != nil {
+			f.mu.Unlock()
 			s.Shutdown()
 			return
 		}
+		f.stream = s
+		f.mu.Unlock()
 		f.start(s)
 		close(f.up)
 	case lane != nil:
@@ -488,10 +488,10 @@ func (f *fakeFar) accept(number int, socket *os.File) {
 		}
 		select {
 		case <-f.up:
-		case <-f.over:
+		case <-f.over.Done():
 		}
 		f.mu.Lock()
-		if f.isOver() {
+		if f.over.Err() != nil {
 			f.mu.Unlock()
 			l.Close()
 			return
@@ -558,18 +558,9 @@ func (f *fakeFar) cut(number int) {
 	}
 }
 
-func (f *fakeFar) isOver() bool {
-	select {
-	case <-f.over:
-		return true
-	default:
-		return false
-	}
-}
-
 func (f *fakeFar) close() {
 	f.mu.Lock()
-	close(f.over)
+	f.end()
 	for _, l := range f.lanes {
 		l.Close()
 	}
@@ -605,8 +596,8 @@ func farRig(t *testing.T, secure, keeps bool, change ...func(f *fakeFar, o *Opti
 	t.Helper()
 	r := &rig{t: t, daemon: &fakeDaemon{t: t, counts: true}, sink: newSink(), log: newSink()}
 	f := &fakeFar{fakeDaemon: r.daemon, secure: secure, keeps: keeps, up: make(chan struct{}),
-		over:    make(chan struct{}),
 		sockets: map[int]*os.File{}, lanes: map[int]*link.Lane{}}
+	f.over, f.end = context.WithCancel(context.Background())
 	o := options(f, r.sink, r.log)
 	o.Lanes, o.Plaintext = 2, !secure
 	if keeps {

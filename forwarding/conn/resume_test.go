@@ -63,7 +63,7 @@ func TestConnectionsComeBack(t *testing.T) {
 				})
 				r.w().send(&clwire.BulkDone{Op: o.ID})
 				r.is(o, m, success)
-				await.Until(t, "all lanes", func() bool { return !r.c.Away() })
+				await.Until(t, "all lanes", func() bool { return len(r.c.resumer.missing()) == 0 })
 			}
 			heard := func(text string) func() bool {
 				return func() bool {

@@ -81,8 +81,8 @@ func (h *ReadHazards) Meeting(address uintptr, s *Side) (found []*ReadHazard) {
 
 // hazardPatience bounds how long a write whose turn has come waits for a read of another worker's. Its own worker's
 // word that the read has ended may be quicker than the bytes, by as long as a slow line takes for them; but if the
-// program has the read wait for what comes after the write, it would wait for ever. While that worker's connection is
-// lost no time passes: its bytes wait there.
+// program has the read wait for what comes after the write, it would wait for ever. Where that worker's
+// connection is lost its bytes wait there, and the time counts from its return.
 const hazardPatience = 30 * time.Second
 
 // AwaitOthers waits for reads of workers other than w: w's own word that a write has its turn says nothing of them.
