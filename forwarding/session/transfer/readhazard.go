@@ -27,7 +27,7 @@ type ReadHazard struct {
 // Worker is whose device a read is of.
 type Worker interface {
 	Dead() bool
-	Away() bool // its connection is lost, and may come back
+	Away() bool // a connection to it is lost, and is being replaced
 	Poll()      // takes what the worker has said
 }
 
@@ -79,30 +79,37 @@ func (h *ReadHazards) Meeting(address uintptr, s *Side) (found []*ReadHazard) {
 	return found
 }
 
-// hazardPatience bounds how long a write whose turn has come waits for a read of another worker's. Its own worker's
-// word that the read has ended may be quicker than the bytes, by as long as a slow line takes for them; but if the
-// program has the read wait for what comes after the write, it would wait for ever. Where that worker's
-// connection is lost its bytes wait there, and the time counts from its return.
+// hazardPatience bounds how long a write whose turn has come waits for reads of another worker's. The word of its own
+// worker that a read has ended may be quicker than the bytes, by as long as a slow line takes for them; but if the
+// program has the read wait for what comes after the write, it would wait for ever. While the connection of the read's
+// worker is lost, the bytes stay there. So that time does not count. The rest counts together, however often the
+// connection is lost, and for all reads of one worker.
 const hazardPatience = 30 * time.Second
 
 // AwaitOthers waits for reads of workers other than w: w's own word that a write has its turn says nothing of them.
+// When w is dead nothing is left to wait for. The times are sums of pauses as they were meant: while the process or the
+// machine stands still, no patience goes by.
 func AwaitOthers(reads []*ReadHazard, w Worker) {
 	if len(reads) == 0 {
 		return
 	}
-	began := time.Now()
-	end := began.Add(hazardPatience)
-	for len(reads) > 0 && time.Now().Before(end) {
+	var waited time.Duration
+	reached := map[Worker]time.Duration{} // for how long each was waited for while its connection was there
+	for len(reads) > 0 && !w.Dead() {
 		x := reads[0]
-		if x.worker == w || x.over.Load() || x.worker.Dead() {
+		if x.worker == w || x.over.Load() || x.worker.Dead() || reached[x.worker] >= hazardPatience {
 			reads = reads[1:]
 			continue
 		}
-		if x.worker.Away() {
-			end = time.Now().Add(hazardPatience)
+		away := x.worker.Away()
+		if x.worker.Poll(); x.over.Load() {
+			continue
 		}
-		if x.worker.Poll(); !x.over.Load() {
-			time.Sleep(min(max(50*time.Microsecond, time.Since(began)/16), 10*time.Millisecond))
+		// A sixteenth of what was waited: looking less often makes a wait longer by 6 % at most, or 50 µs.
+		pause := min(max(50*time.Microsecond, waited/16), 10*time.Millisecond)
+		time.Sleep(pause)
+		if waited += pause; !away {
+			reached[x.worker] += pause
 		}
 	}
 }

@@ -88,7 +88,7 @@ func TestAwaitOthersGivesUp(t *testing.T) {
 	})
 }
 
-// A write waits for the bytes of a worker that is not reached for longer than its patience: they come when it is back.
+// A write waits for longer than its patience while the lost connection of a read's worker is being replaced.
 func TestAwaitOthersThatAreAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var h ReadHazards
@@ -103,6 +103,65 @@ func TestAwaitOthersThatAreAway(t *testing.T) {
 		AwaitOthers([]*ReadHazard{read}, &fakeWorker{})
 		if h.Len() != 0 {
 			t.Errorf("after %v the write did not wait any more for a read whose worker was away", time.Since(began))
+		}
+	})
+}
+
+// A write whose own worker has died waits for nobody: who waits for the end of what it does would wait with it.
+func TestAwaitOthersOfADeadWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h ReadHazards
+		own, other, began := &fakeWorker{}, &fakeWorker{}, time.Now()
+		read := h.Add(0, &Side{Size: 100}, other)
+		other.away = func() bool { return time.Since(began) < 2*hazardPatience }
+		other.ends = func() { own.dead = true }
+		AwaitOthers([]*ReadHazard{read}, own)
+		if other.polls != 1 {
+			t.Errorf("it looked %d times, for %v, and its own worker was dead after the first", other.polls, time.Since(began))
+		}
+	})
+}
+
+// A write does not wait for ever for a read whose worker loses its connection again and again: the time during which
+// it was reached counts together.
+func TestAwaitOthersThatFlap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h ReadHazards
+		other, began := &fakeWorker{}, time.Now()
+		const half = hazardPatience * 2 / 3
+		other.away = func() bool { return time.Since(began)/half%2 == 1 }
+		read := h.Add(0, &Side{Size: 100}, other)
+		other.ends = func() {
+			if time.Since(began) > 20*hazardPatience {
+				h.End(read)
+			}
+		}
+		AwaitOthers([]*ReadHazard{read}, &fakeWorker{})
+		if h.Len() == 0 {
+			t.Error("the write never stopped waiting")
+		}
+	})
+}
+
+// A read that does not end, of a worker that is reached, takes no patience from one whose worker is away.
+func TestAwaitOthersInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h ReadHazards
+		stuck, other, began := &fakeWorker{}, &fakeWorker{}, time.Now()
+		first, second := h.Add(0, &Side{Size: 100}, stuck), h.Add(0, &Side{Size: 100}, other)
+		again := h.Add(0, &Side{Size: 100}, stuck)
+		other.away = func() bool { return time.Since(began) < 2*hazardPatience }
+		other.ends = func() {
+			if !other.Away() {
+				h.End(second)
+			}
+		}
+		AwaitOthers([]*ReadHazard{first, second, again}, &fakeWorker{})
+		if !second.over.Load() {
+			t.Errorf("after %v the write did not wait any more for a read whose worker was away", time.Since(began))
+		}
+		if waited := time.Since(began); waited > 3*hazardPatience {
+			t.Errorf("it waited %v of the bubble's time: twice for a worker whose patience was used up", waited)
 		}
 	})
 }
