@@ -100,7 +100,8 @@ func (c *Conn) Packs() bool { return c.capabilities&clwire.CapPacked != 0 && !c.
 // Dead says that the worker is gone for its client: whatever is sent to it fails.
 func (c *Conn) Dead() bool { return c.dead.Load() }
 
-// Away says that a connection to the worker is lost, and may come back: what the worker has said waits meanwhile.
+// Away says that a connection to the worker was seen to be lost, and is being replaced: what comes by it stays at the
+// worker meanwhile.
 func (c *Conn) Away() bool { return c.resumer != nil && len(c.resumer.missing()) > 0 && !c.Dead() }
 
 // Send sends a record. Its error only says where to go on: the Sink has heard of the worker's end.

@@ -472,7 +472,7 @@ func (f *fakeFar) accept(number int, socket *os.File) {
 		f.mu.Lock()
 		if f.over.Err() != nil {
 			f.mu.Unlock()
-			s.Shutdown()
+			s.Close()
 			return
 		}
 		f.stream = s

@@ -64,6 +64,9 @@ func TestConnectionsComeBack(t *testing.T) {
 				r.w().send(&clwire.BulkDone{Op: o.ID})
 				r.is(o, m, success)
 				await.Until(t, "all lanes", func() bool { return len(r.c.resumer.missing()) == 0 })
+				if r.c.Away() {
+					t.Error("a worker whose connections are back is away")
+				}
 			}
 			heard := func(text string) func() bool {
 				return func() bool {
@@ -157,6 +160,9 @@ func TestCloseWhileLost(t *testing.T) {
 	f.mu.Lock()
 	f.refuse = func() error { asked <- struct{}{}; return errTest }
 	f.mu.Unlock()
+	if r.c.Away() {
+		t.Error("a worker whose connections are there is away")
+	}
 	f.cut(0)
 	<-asked
 	if !r.c.Away() {
