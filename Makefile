@@ -76,7 +76,7 @@ demo: deps build ## the main job on a real photograph; IMAGE=my.jpg, KEEP=1 leav
 
 # Steps of make test, four at a time: whole nodes, clusters and end to end, which mostly wait, beside the others, which
 # mostly compute. Two short ones stand among the first: the race detector's builds are made once where its other steps
-# begin after the first has built. Nodes that wait for each other, and programs for nodes, get the processor first.
+# begin after the first has built. Nodes that wait for each other, and clients of nodes, get the processor first.
 TEST_STEPS := test-race-nodes-1:-10 test-e2e:-5 test-vet test-c:-5 test-race-nodes-2:-10 test-race difftest:5 \
   test-lint:5 test-go test-python:-5 test-plugin
 # With RERUN=1, as in CI, a red Go test is run once more, and listed at the end if it is green then.

@@ -1,43 +1,52 @@
 #!/bin/bash
-# Runs targets of the Makefile side by side, and says at the end which of them failed. What a target says comes as a whole, when it ends;
-# until then, and after a run that was cut off, it stands in bin/test/TARGET.log.
-# Each is a session of its own: the kernel shares the processor between sessions (autogroup, sched(7)), and every worker process of a
-# node is one. All steps in one session would get no more than one such worker, and nodes and clusters under test no answer for seconds.
-# Arguments: how many at a time, the targets in the order in which they begin; TARGET:NICE for one that gives way to others, or gets the
-# processor before them, where that is allowed.
+# Runs targets of the Makefile side by side, and says at the end which of them failed. What a target says comes as a
+# whole, when it ends; until then, and after a run that was cut off, it stands in bin/test/TARGET.log.
+# Each is a session of its own: where the kernel has autogroups (sched(7): not in a CPU cgroup other than the root), it
+# shares the processor between sessions, and every worker process of a node is one. When all steps were one session,
+# they got no more than one such worker, and nodes and clusters under test did not answer for seconds.
+# Arguments: how many at a time, the targets in the order in which they begin; TARGET:NICE for one that gives way to
+# others, or gets the processor before them, where that is allowed.
 set -uo pipefail
-set -m # a step is a group of its own; without this the shell has what runs in the background ignore SIGINT, and with it all that a step starts
+set -m # a step is a group of its own: stop ends it as a whole
 jobs=$1
 shift
 work=$(mktemp -d)
 logs=bin/test
 mkdir -p $logs && rm -f $logs/*.log
 trap 'rm -rf "$work"' EXIT
-trap 'for group in $(jobs -p); do kill -- "-$group" 2>/dev/null; done; exit 130' INT TERM # whoever is under way ends with us
 TIMEFORMAT='%R s, %U s of user and %S s of system time'
 
-# step runs a target; $2: its session's nice value.
+# stop ends who is under way: the steps, or a step's session, which is a process until it is a group.
+stop() {
+  for group in $(jobs -p); do kill -- "-$group" 2>/dev/null || kill "$group" 2>/dev/null; done
+  exit 130
+}
+trap stop INT TERM
+
+# step runs a target; $2: its session's nice value. There is no job control in here: bash has what runs in the
+# background ignore SIGINT and SIGQUIT, and all that a step starts would.
 step() {
-  local session
+  trap stop INT TERM
   printf '== %s: %s begins\n' "$(date +%H:%M:%S)" "$1"
   {
     time {
       # shellcheck disable=SC2016 # of the shell that it starts
-      setsid bash -c '[ "$1" = 0 ] || printf %s "$1" 2>/dev/null >/proc/self/autogroup; shift; exec "$@"' - "$2" \
+      setsid env --default-signal=INT,QUIT \
+        bash -c '[ "$1" = 0 ] || printf %s "$1" 2>/dev/null >/proc/self/autogroup; shift; exec "$@"' - "$2" \
         "${MAKE:-make}" --no-print-directory "$1" >"$logs/$1.log" 2>&1 &
-      session=$!
-      trap 'kill -- "-$session" 2>/dev/null; exit 130' INT TERM
-      wait $session
+      wait $!
     }
-  } 2>"$work/$1.time" || touch "$work/$1.failed"
+  } 2>"$work/$1.time" && touch "$work/$1.passed"
   ended "$1"
 }
 
 # ended prints what a target said; two that end at once do not mix.
 ended() {
+  local how=FAILED
+  [ ! -e "$work/$1.passed" ] || how=passed
   exec 9>"$work/lock"
   flock 9
-  printf '\n== %s: %s %s: %s\n' "$(date +%H:%M:%S)" "$1" "$([ -e "$work/$1.failed" ] && echo FAILED || echo passed)" "$(cat "$work/$1.time")"
+  printf '\n== %s: %s %s: %s\n' "$(date +%H:%M:%S)" "$1" "$how" "$(cat "$work/$1.time")"
   cat "$logs/$1.log"
 }
 
@@ -48,6 +57,9 @@ for target; do
   step "${target%%:*}" "$nice" &
 done
 wait
-failed=$(cd "$work" && ls ./*.failed 2>/dev/null | sed 's|^./||; s|\.failed$||' | tr '\n' ' ')
+failed=
+for target; do # a step whose shell was killed has not passed
+  [ -e "$work/${target%%:*}.passed" ] || failed+="${target%%:*} "
+done
 [ -z "$failed" ] || { printf '\n== %s: FAILED: %s\n' "$(date +%H:%M:%S)" "$failed"; exit 1; }
 printf '\n== %s: all passed\n' "$(date +%H:%M:%S)"
