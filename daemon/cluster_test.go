@@ -41,7 +41,7 @@ func aNode(t testing.TB, name string) Config {
 type nodes struct {
 	t    testing.TB
 	stop map[*Daemon]func()
-	gone atomic.Bool // one has ended, or may be killed or cut off; before that a slow one does not count as silent
+	gone atomic.Bool // one has ended, or may be killed or cut off; so it stays to the end of the test. See patience
 }
 
 func newNodes(t testing.TB) *nodes {
@@ -91,7 +91,8 @@ func (ns *nodes) startWith(c Config, change func(*Daemon)) *Daemon {
 	return d
 }
 
-// patience is the daemons'.
+// patience is the daemons': before one is gone, a slow node counts as silent after 63 s, and has 62 s to say that it
+// takes a replica. From then on the product's 3 s and 2 s hold; but who asked for a replica before waits for his 62 s.
 func (ns *nodes) patience() time.Duration {
 	if ns.gone.Load() {
 		return 0

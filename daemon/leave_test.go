@@ -21,7 +21,7 @@ import (
 	"tendril/tools/e2e/await"
 )
 
-// leave asks a node to leave until it has. On a busy machine another node may be taken for silent meanwhile.
+// leave asks a node to leave until it has. Where one has ended before, a slow one may be taken for silent meanwhile.
 func leave(t testing.TB, conn *client.Conn, anyway bool) (s LeaveStatus) {
 	t.Helper()
 	await.Until(t, "the node has left", func() bool {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -94,6 +95,29 @@ func TestSilentNodeHoldsNobodyUp(t *testing.T) {
 	}
 	net.heal()
 	await.Until(t, "the node answers again", func() bool { return x.all[0].answers(node) })
+}
+
+// TestSlowNodeOnceNodesMayBeGone: once nodes of a test may be gone, the product's own times hold. One whose answers
+// take 2.2 s is silent, and who asks it for a replica hears that it does not answer.
+func TestSlowNodeOnceNodesMayBeGone(t *testing.T) {
+	net := newNetwork(t)
+	x := net.cluster(2)
+	id := x.put(0, "dear", noise(2, 1000), client.CreateOptions{})
+	x.share()
+	o, nodes, ok := x.all[0].publishedAs(fmt.Sprint("uid:", os.Getuid()), id)
+	other := slices.IndexFunc(nodes, func(n fsm.Node) bool { return n.ID == x.all[1].meta.node })
+	if !ok || other < 0 {
+		t.Fatalf("n0 knows the object: %v, and the nodes %v", ok, nodes)
+	}
+	node := nodes[other]
+	net.ns.gone.Store(true)
+	net.change(func() { net.late = 1100 * time.Millisecond })
+	if err := x.all[0].askToTake(t.Context(), node, &o); !errors.Is(err, errNoAnswer) {
+		t.Errorf("a slow node that is asked for a replica: %v", err)
+	}
+	await.Until(t, "the slow node is silent", func() bool { return !x.all[0].answers(node.ID) })
+	net.heal()
+	await.Until(t, "the node answers again", func() bool { return x.all[0].answers(node.ID) })
 }
 
 // TestWhoStoodStillSilencesNobody: where this node itself was paused, the others have their full time to answer.

@@ -432,7 +432,7 @@ func TestRepair(t *testing.T) {
 		t.Fatalf("on nodes %v", list)
 	}
 	lost := slices.IndexFunc(x.all, func(d *Daemon) bool { return d.cfg.NodeName == list[1] })
-	for _, d := range x.all { // not before: one that is slow to answer would have a third replica made
+	for _, d := range x.all { // what a node has counts no more once it is silent
 		d.repairTime.Store(int64(time.Millisecond))
 	}
 	x.end(lost)
