@@ -25,6 +25,9 @@ type Owned struct{ Mapping }
 // Stream needs cgo.
 type Stream struct{}
 
+// Event needs cgo.
+type Event struct{}
+
 var errNoCgo = errors.New("this binary was built without cgo and cannot load the CUDA driver")
 
 // Open fails: this binary was built with CGO_ENABLED=0.
@@ -35,6 +38,9 @@ func (l *Library) Devices() ([]Device, error) { return nil, errNoCgo }
 
 // Context fails.
 func (l *Library) Context(d Device) (*Context, error) { return nil, errNoCgo }
+
+// Bytes is 0.
+func (c *Context) Bytes() uint64 { return 0 }
 
 // Granularity fails.
 func (c *Context) Granularity() (uint64, error) { return 0, errNoCgo }
@@ -57,8 +63,8 @@ func (m *Memory) Export() (int, error) { return -1, errNoCgo }
 // Map fails.
 func (m *Memory) Map() (*Mapping, error) { return nil, errNoCgo }
 
-// MapFor fails.
-func (m *Memory) MapFor(user *Context) (*Mapping, error) { return nil, errNoCgo }
+// Allow fails.
+func (m *Mapping) Allow(user *Context) error { return errNoCgo }
 
 // Release fails.
 func (m *Memory) Release() error { return errNoCgo }
@@ -113,5 +119,19 @@ func (v *Mapping) WriteLater(s *Stream, offset uint64, from []byte) error { retu
 // ReadLater fails.
 func (v *Mapping) ReadLater(s *Stream, to []byte, offset uint64) error { return errNoCgo }
 
-// EnablePeer fails.
-func (c *Context) EnablePeer(other *Context) error { return errNoCgo }
+// CopyLater fails.
+func (v *Mapping) CopyLater(s *Stream, offset uint64, from *Mapping, fromOffset, bytes uint64) error {
+	return errNoCgo
+}
+
+// Event fails.
+func (c *Context) Event() (*Event, error) { return nil, errNoCgo }
+
+// Close fails.
+func (e *Event) Close() error { return errNoCgo }
+
+// Record fails.
+func (s *Stream) Record(e *Event) error { return errNoCgo }
+
+// Await fails.
+func (s *Stream) Await(e *Event) error { return errNoCgo }

@@ -152,7 +152,6 @@ func host(driver string) (err error) {
 		return err
 	}
 	var places [2]*Mapping
-	var first *Memory
 	for i := range places {
 		c, fault := l.Context(list[i])
 		if fault != nil {
@@ -168,21 +167,13 @@ func host(driver string) (err error) {
 			return fault
 		}
 		defer func() { err = errors.Join(err, places[i].Unmap()) }()
-		if i == 0 {
-			first = m
-		}
 	}
-	shared, err := first.MapFor(places[1].c)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, shared.Unmap()) }()
-	return queued(places[0], places[1], shared)
+	return queued(places[0], places[1])
 }
 
-// queued writes to one device, copies to the other one, which has the first one's memory mapped, and reads from there.
-func queued(a, b, shared *Mapping) (err error) {
-	if can, err := b.c.Reaches(a.c); err != nil || !can {
+// queued writes to one device, copies to the other one, which lets the first one do that, and reads from there.
+func queued(a, b *Mapping) (err error) {
+	if can, err := a.c.Reaches(b.c); err != nil || !can {
 		return fmt.Errorf("reaches: %v, %w", can, err)
 	}
 	memory, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
@@ -212,7 +203,13 @@ func queued(a, b, shared *Mapping) (err error) {
 	if err := errors.Join(a.WriteLater(to, 100, memory[:6]), to.Wait()); err != nil {
 		return err
 	}
-	if err := errors.Join(b.c.EnablePeer(a.c), b.c.EnablePeer(a.c), b.CopyFrom(50, shared, 100, 6)); err != nil {
+	copied, err := a.c.Event()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, copied.Close()) }()
+	if err := errors.Join(b.Allow(a.c), from.Await(copied), b.CopyLater(to, 50, a, 100, 6), to.Record(copied),
+		from.Await(copied)); err != nil {
 		return err
 	}
 	if err := errors.Join(b.ReadLater(from, memory[10:16], 50), from.Wait()); err != nil {
@@ -222,6 +219,7 @@ func queued(a, b, shared *Mapping) (err error) {
 		return fmt.Errorf("the memory holds %q", memory[:16])
 	}
 	for _, err := range []error{a.WriteLater(to, 2<<20, memory[:1]), a.ReadLater(to, memory[:1], 2<<20),
+		a.CopyLater(to, 0, b, 2<<20, 1), a.CopyLater(to, 2<<20, b, 0, 1),
 		a.ReadLater(to, memory[:2], ^uint64(0))} {
 		if err == nil {
 			return errors.New("bytes beyond the mapping's end")
@@ -230,7 +228,8 @@ func queued(a, b, shared *Mapping) (err error) {
 	if _, err := a.c.Pin(nil, false); err == nil {
 		return errors.New("nothing was pinned")
 	}
-	return errors.Join(a.WriteLater(to, 2<<20, nil), a.ReadLater(to, nil, 2<<20)) // no bytes: nothing to do
+	// No bytes.
+	return errors.Join(a.WriteLater(to, 2<<20, nil), a.ReadLater(to, nil, 2<<20), a.CopyLater(to, 0, b, 0, 0))
 }
 
 // foreign imports what is no allocation.
@@ -300,7 +299,7 @@ func TestEveryFailedCallIsAnError(t *testing.T) {
 				t.Errorf("%s: call %d failed, and %q, %v", name, i, said, err)
 			}
 			if left != 0 && !regexp.MustCompile(
-				"cuMemUnmap:|cuMemRelease:|cuMemAddressFree:|cuDevicePrimaryCtxRelease:|cuMemHostUnregister:|cuStreamDestroy:").
+				"cuMemUnmap:|cuMemRelease:|cuMemAddressFree:|cuDevicePrimaryCtxRelease:|cuMemHostUnregister:|cuStreamDestroy:|cuEventDestroy:").
 				MatchString(said) {
 				t.Errorf("%s: call %d failed with %q, and %d things stayed taken", name, i, said, left)
 			}

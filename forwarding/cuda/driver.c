@@ -15,6 +15,7 @@ enum {
 	REGISTER_PORTABLE = 1,       /* CU_MEMHOSTREGISTER_PORTABLE: for all contexts */
 	REGISTER_READ_ONLY = 8,      /* CU_MEMHOSTREGISTER_READ_ONLY */
 	STREAM_NON_BLOCKING = 1,     /* CU_STREAM_NON_BLOCKING */
+	EVENT_DISABLE_TIMING = 2,    /* CU_EVENT_DISABLE_TIMING */
 	ATTRIBUTE_MODE = 20,         /* CU_DEVICE_ATTRIBUTE_COMPUTE_MODE */
 	ATTRIBUTE_VIRTUAL = 102,     /* CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED */
 	ATTRIBUTE_HANDLE_FD = 103,   /* CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED */
@@ -72,7 +73,6 @@ typedef struct { /* CUmemAccessDesc */
 	F(free, "cuMemFree_v2", (tc_pointer at)) \
 	F(ipc_handle, "cuIpcGetMemHandle", (void *handle, tc_pointer at)) \
 	F(can_access, "cuDeviceCanAccessPeer", (int *can, int device, int peer)) \
-	F(enable_peer, "cuCtxEnablePeerAccess", (void *context, unsigned flags)) \
 	F(host_register, "cuMemHostRegister_v2", (void *at, size_t bytes, unsigned flags)) \
 	F(host_unregister, "cuMemHostUnregister", (void *at)) \
 	F(stream, "cuStreamCreate", (void **stream, unsigned flags)) \
@@ -80,6 +80,11 @@ typedef struct { /* CUmemAccessDesc */
 	F(wait_stream, "cuStreamSynchronize", (void *stream)) \
 	F(to_device_later, "cuMemcpyHtoDAsync_v2", (tc_pointer to, const void *from, size_t bytes, void *stream)) \
 	F(to_host_later, "cuMemcpyDtoHAsync_v2", (void *to, tc_pointer from, size_t bytes, void *stream)) \
+	F(copy_later, "cuMemcpyDtoDAsync_v2", (tc_pointer to, tc_pointer from, size_t bytes, void *stream)) \
+	F(event, "cuEventCreate", (void **event, unsigned flags)) \
+	F(end_event, "cuEventDestroy_v2", (void *event)) \
+	F(record, "cuEventRecord", (void *event, void *stream)) \
+	F(await, "cuStreamWaitEvent", (void *stream, void *event, unsigned flags)) \
 	F(fill, "cuMemsetD8_v2", (tc_pointer at, unsigned char value, size_t bytes))
 
 typedef struct {
@@ -317,12 +322,6 @@ int tc_can_access(void *lib, int ordinal, int peer, int *can)
 	return T(lib)->can_access(can, device, other);
 }
 
-int tc_enable_peer(void *lib, tc_context context, tc_context peer)
-{
-	ENTER(lib, context);
-	return T(lib)->enable_peer((void *)peer, 0);
-}
-
 int tc_register(void *lib, tc_context context, uintptr_t at, uint64_t bytes, int read_only)
 {
 	ENTER(lib, context);
@@ -368,4 +367,39 @@ int tc_to_host_later(void *lib, tc_context context, uintptr_t to, tc_pointer fro
 {
 	ENTER(lib, context);
 	return T(lib)->to_host_later((void *)to, from, bytes, (void *)stream);
+}
+
+int tc_copy_later(void *lib, tc_context context, tc_pointer to, tc_pointer from, uint64_t bytes, tc_stream stream)
+{
+	ENTER(lib, context);
+	return T(lib)->copy_later(to, from, bytes, (void *)stream);
+}
+
+int tc_event_of(void *lib, tc_context context, tc_event *event)
+{
+	void *e = NULL;
+	int r;
+
+	ENTER(lib, context);
+	r = T(lib)->event(&e, EVENT_DISABLE_TIMING);
+	*event = (tc_event)e;
+	return r;
+}
+
+int tc_end_event(void *lib, tc_context context, tc_event event)
+{
+	ENTER(lib, context);
+	return T(lib)->end_event((void *)event);
+}
+
+int tc_record(void *lib, tc_context context, tc_event event, tc_stream stream)
+{
+	ENTER(lib, context);
+	return T(lib)->record((void *)event, (void *)stream);
+}
+
+int tc_await(void *lib, tc_context context, tc_stream stream, tc_event event)
+{
+	ENTER(lib, context);
+	return T(lib)->await((void *)stream, (void *)event, 0);
 }

@@ -11,6 +11,7 @@ typedef uint64_t tc_pointer; /* CUdeviceptr */
 typedef uint64_t tc_memory;  /* CUmemGenericAllocationHandle */
 typedef uintptr_t tc_context;
 typedef uintptr_t tc_stream;
+typedef uintptr_t tc_event;
 
 typedef struct {
 	int ordinal;
@@ -49,7 +50,6 @@ int tc_free(void *lib, tc_context context, tc_pointer at);
 int tc_ipc_handle(void *lib, tc_context context, tc_pointer at, unsigned char *handle);
 
 int tc_can_access(void *lib, int ordinal, int peer, int *can);
-int tc_enable_peer(void *lib, tc_context context, tc_context peer);
 
 /* Host memory that the device copies from and to by itself. It may only be read by the device: read_only. */
 int tc_register(void *lib, tc_context context, uintptr_t at, uint64_t bytes, int read_only);
@@ -60,6 +60,12 @@ int tc_end_stream(void *lib, tc_context context, tc_stream stream);
 int tc_wait_stream(void *lib, tc_context context, tc_stream stream);
 int tc_to_device_later(void *lib, tc_context context, tc_pointer to, uintptr_t from, uint64_t bytes, tc_stream stream);
 int tc_to_host_later(void *lib, tc_context context, uintptr_t to, tc_pointer from, uint64_t bytes, tc_stream stream);
+int tc_copy_later(void *lib, tc_context context, tc_pointer to, tc_pointer from, uint64_t bytes, tc_stream stream);
+
+int tc_event_of(void *lib, tc_context context, tc_event *event);
+int tc_end_event(void *lib, tc_context context, tc_event event);
+int tc_record(void *lib, tc_context context, tc_event event, tc_stream stream);
+int tc_await(void *lib, tc_context context, tc_stream stream, tc_event event);
 
 int tc_to_device(void *lib, tc_context context, tc_pointer to, uintptr_t from, uint64_t bytes);
 int tc_to_host(void *lib, tc_context context, uintptr_t to, tc_pointer from, uint64_t bytes);

@@ -89,20 +89,53 @@ func (v *Mapping) ReadLater(s *Stream, to []byte, offset uint64) error {
 	return err
 }
 
+// CopyLater is CopyFrom through a queue, whose device has both mappings' memory mapped. It is done after Wait.
+func (v *Mapping) CopyLater(s *Stream, offset uint64, from *Mapping, fromOffset, bytes uint64) error {
+	at, err := v.part(offset, bytes)
+	if err != nil {
+		return err
+	}
+	source, err := from.part(fromOffset, bytes)
+	if err != nil || bytes == 0 {
+		return err
+	}
+	return s.c.l.err("cuMemcpyDtoDAsync", C.tc_copy_later(s.c.l.handle, s.c.context, at, source, C.uint64_t(bytes),
+		s.stream))
+}
+
+// Event is a place in a queue that another device's queue can wait for.
+type Event struct {
+	c     *Context
+	event C.tc_event
+}
+
+// Event makes one for this device's queues. The caller must Close it.
+func (c *Context) Event() (*Event, error) {
+	e := &Event{c: c}
+	if err := c.l.err("cuEventCreate", C.tc_event_of(c.l.handle, c.context, &e.event)); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// Close ends it. Queues that wait for it go on waiting.
+func (e *Event) Close() error {
+	return e.c.l.err("cuEventDestroy", C.tc_end_event(e.c.l.handle, e.c.context, e.event))
+}
+
+// Record has an event of the same device stand for all that is in the queue now.
+func (s *Stream) Record(e *Event) error {
+	return s.c.l.err("cuEventRecord", C.tc_record(s.c.l.handle, s.c.context, e.event, s.stream))
+}
+
+// Await has what comes later in the queue wait for what the event, of any device, stands for now.
+func (s *Stream) Await(e *Event) error {
+	return s.c.l.err("cuStreamWaitEvent", C.tc_await(s.c.l.handle, s.c.context, s.stream, e.event))
+}
+
 // Reaches reports whether this context's device can have memory of another one mapped: by NVLink, or over the bus.
 func (c *Context) Reaches(other *Context) (bool, error) {
 	var can C.int
 	err := c.l.err("cuDeviceCanAccessPeer", C.tc_can_access(c.l.handle, c.ordinal, other.ordinal, &can))
 	return can != 0, err
-}
-
-// EnablePeer enables this context's access to the other one's memory for as long as the contexts last. Memory can be
-// mapped for another device without it, but each mapping then takes longer: 1.0 ms instead of 0.1 for 64 MiB on two
-// H100s, 9.5 instead of 9.0 for 1 GiB. Already enabled is no error.
-func (c *Context) EnablePeer(other *Context) error {
-	result := C.tc_enable_peer(c.l.handle, c.context, other.context)
-	if result == peerEnabled {
-		return nil
-	}
-	return c.l.err("cuCtxEnablePeerAccess", result)
 }

@@ -53,9 +53,6 @@ const HandleBytes = 64
 // NotSupported is the code of what a device or its driver does not do: CUDA_ERROR_NOT_SUPPORTED.
 const NotSupported = 801
 
-// peerEnabled is the code of peer access that is enabled already: CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED.
-const peerEnabled = 704
-
 // OutOfMemory is the code of an allocation for which the device has no room: CUDA_ERROR_OUT_OF_MEMORY.
 const OutOfMemory = 2
 

@@ -16,7 +16,7 @@ type copying struct {
 	to, from place
 	id       uint64
 	sides    [2]clwire.KeeperPlace // as the first step named them, without offsets: to's, from's
-	peers    bool                  // to's device, and no other, has from's memory mapped
+	pushes   bool                  // from one device to another by way of its windows
 	why      string                // not peers, or host memory is not pinned
 }
 
@@ -49,7 +49,8 @@ func (k *keeper) copy(m *clwire.KeeperCopy, files []int) (way clwire.KeeperWay, 
 		way, err = k.step(c, m)
 	}
 	if err != nil || m.Last {
-		k.over = append(k.over, m.ID)
+		delete(k.copies, m.ID)
+		k.over = append(k.over, c)
 	}
 	return way, c.why, err
 }
@@ -67,8 +68,10 @@ func (k *keeper) end(id uint64) error {
 		return nil
 	}
 	delete(k.copies, id)
-	return errors.Join(c.from.free(), c.to.free())
+	return c.free()
 }
+
+func (c *copying) free() error { return errors.Join(c.from.free(), c.to.free()) }
 
 func (p *place) free() error {
 	if p.release == nil {
@@ -85,7 +88,10 @@ func (k *keeper) begin(m *clwire.KeeperCopy, to, from int) (*copying, error) {
 	}
 	err := k.mapDevice(&c.to, m.To, to)
 	if err == nil {
-		err = k.mapSource(c, m.From, from)
+		err = k.mapDevice(&c.from, m.From, from)
+	}
+	if err == nil {
+		err = k.between(c)
 	}
 	if err == nil && m.To.Device == "" {
 		c.why, err = k.host.open(&c.to, c.from.context, m.To, to, m.Bytes, true)
@@ -94,7 +100,7 @@ func (k *keeper) begin(m *clwire.KeeperCopy, to, from int) (*copying, error) {
 		c.why, err = k.host.open(&c.from, c.to.context, m.From, from, m.Bytes, false)
 	}
 	if err != nil {
-		return nil, errors.Join(err, c.from.free(), c.to.free())
+		return nil, errors.Join(err, c.free())
 	}
 	return c, nil
 }
@@ -108,75 +114,34 @@ func (k *keeper) mapDevice(p *place, at clwire.KeeperPlace, fd int) error {
 	if err != nil {
 		return err
 	}
-	return p.mapFor(c, c, at, fd)
-}
-
-// mapFor maps memory of a device, own, for a device, user.
-func (p *place) mapFor(own, user *cuda.Context, at clwire.KeeperPlace, fd int) error {
-	memory, err := own.Import(fd, at.Bytes)
+	memory, err := c.Import(fd, at.Bytes)
 	if err != nil {
 		return err
 	}
-	v, err := memory.MapFor(user)
+	v, err := memory.Map()
 	if err = errors.Join(err, memory.Release()); err != nil { // a mapping keeps the memory by itself
 		if v != nil {
 			err = errors.Join(err, v.Unmap())
 		}
 		return err
 	}
-	p.context, p.device, p.release = own, v, v.Unmap
+	p.context, p.device, p.release = c, v, v.Unmap
 	return nil
 }
 
-// mapSource maps what is copied from, where the destination's device reaches it for that one alone, which copies: each
-// device for which memory is mapped takes time.
-func (k *keeper) mapSource(c *copying, at clwire.KeeperPlace, fd int) error {
-	to := c.to.context
-	if at.Device == "" || to == nil || at.Device == c.sides[0].Device {
-		return k.mapDevice(&c.from, at, fd)
+// between says which way a copy between two devices goes: through host memory where there is no other, or no memory
+// for another.
+func (k *keeper) between(c *copying) error {
+	if c.to.context == nil || c.from.context == nil || c.to.context == c.from.context {
+		return nil
 	}
-	own, err := k.use(at.Device)
-	if err != nil {
-		return err
+	err := k.openWindows(c.to.context, c.from.context)
+	c.pushes = err == nil
+	var drivers *cuda.Error
+	if errors.Is(err, errReach) || errors.As(err, &drivers) && !drivers.Lasts() {
+		c.why, err = err.Error(), nil
 	}
-	can, err := k.reach(to, own)
-	if err != nil {
-		return err
-	}
-	if !can {
-		c.why = "the driver says that the one GPU does not reach the other's memory"
-	} else {
-		if err = c.from.mapFor(own, to, at, fd); err == nil {
-			c.peers = true
-			return nil
-		}
-		var drivers *cuda.Error
-		if !errors.As(err, &drivers) || errors.Is(err, cuda.ErrLasts) {
-			return err
-		}
-		c.why = "the one GPU cannot have the other's memory mapped: " + err.Error()
-	}
-	return c.from.mapFor(own, own, at, fd)
-}
-
-// reach reports whether a device can have another one's memory mapped, and enables that once. Where the driver refuses
-// to enable it, each mapping does.
-func (k *keeper) reach(to, from *cuda.Context) (bool, error) {
-	pair := [2]*cuda.Context{to, from}
-	if can, known := k.reaches[pair]; known {
-		return can, nil
-	}
-	can, err := to.Reaches(from)
-	if err != nil {
-		return false, err
-	}
-	if can {
-		if err := to.EnablePeer(from); errors.Is(err, cuda.ErrLasts) {
-			return false, err
-		}
-	}
-	k.reaches[pair] = can
-	return can, nil
+	return err
 }
 
 // step copies the bytes of one step.
@@ -205,8 +170,8 @@ func (k *keeper) step(c *copying, m *clwire.KeeperCopy) (clwire.KeeperWay, error
 			func(l *lane) error { return l.write(c.to.device, to, host) })
 	case c.to.context == c.from.context:
 		return clwire.KeeperOnDevice, c.to.device.CopyFrom(to, c.from.device, from, n)
-	case c.peers:
-		return clwire.KeeperPeer, c.to.device.CopyFrom(to, c.from.device, from, n)
+	case c.pushes:
+		return clwire.KeeperPeer, k.push(c, to, from, n)
 	}
 	return k.acrossHost(c, to, from, n)
 }

@@ -74,20 +74,19 @@ type keeper struct {
 	library  *cuda.Library // nil until it is needed
 	devices  []cuda.Device
 	contexts map[int]*cuda.Context // by ordinal: those that were needed
-	// by who copies and from whom: whether it reaches the other's memory
-	reaches map[[2]*cuda.Context]bool
-	broken  error               // of the driver, where it lasts
-	copies  map[uint64]*copying // those that go on
-	over    []uint64            // those of them that have ended
-	lent    map[uint64]*cuda.Owned
-	host    hostMemory
-	staging staging
-	opencl  *openCL // nil: a keeper of CUDA memory
+	sides    map[*cuda.Context]*side
+	broken   error               // of the driver, where it lasts
+	copies   map[uint64]*copying // those that go on
+	over     []*copying          // those that have ended, and have their places mapped
+	lent     map[uint64]*cuda.Owned
+	host     hostMemory
+	staging  staging
+	opencl   *openCL // nil: a keeper of CUDA memory
 }
 
 func newKeeper(o Options) *keeper {
 	k := &keeper{driver: o.Driver, contexts: map[int]*cuda.Context{}, copies: map[uint64]*copying{},
-		lent: map[uint64]*cuda.Owned{}, reaches: map[[2]*cuda.Context]bool{},
+		lent: map[uint64]*cuda.Owned{}, sides: map[*cuda.Context]*side{},
 		host: hostMemory{limit: o.PinBytes, pinned: map[clwire.HostMemory]*pinned{}}}
 	if o.OpenCL.ICD != "" {
 		k.opencl = newOpenCL(o.OpenCL)
@@ -122,12 +121,12 @@ func (k *keeper) serve(fd int, packet, control []byte) error {
 // tidy unmaps what copies that have ended had mapped: nobody waits for it. An error that lasts ends this process, as in
 // a request.
 func (k *keeper) tidy() {
-	for _, id := range k.over {
-		if err := k.end(id); errors.Is(err, cuda.ErrLasts) {
+	for _, c := range k.over {
+		if err := c.free(); errors.Is(err, cuda.ErrLasts) {
 			k.broken = err
 		}
 	}
-	k.over = k.over[:0]
+	k.over = nil
 }
 
 // received gives the descriptors that came with a packet.

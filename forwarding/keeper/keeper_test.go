@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -457,39 +458,102 @@ func (r *rig) names() map[string]int {
 	return n
 }
 
-// TestCallsOfACopyBetweenGPUs: each device has what it needs mapped, and nothing else. Peer access is enabled once for
-// each direction, and not asked for again where the driver refuses it.
+// TestCallsOfACopyBetweenGPUs: each device has its own side mapped, and nothing else. What lasts is made once: the
+// windows for each destination, and queue and events for each device.
 func TestCallsOfACopyBetweenGPUs(t *testing.T) {
 	const size = 4 << 20
-	for _, code := range []string{"0", "711"} {
+	r := begin(t)
+	t.Setenv("CUDA_FAKE_NAMES", filepath.Join(t.TempDir(), "names"))
+	r.start(Options{})
+	a, b := r.device(0, size), r.device(1, size)
+	for i, x := range [][2]spot{{b, a}, {b, a}, {a, b}} {
+		r.settled()
+		r.names()
+		if reply := r.copy(x[0], x[1], size); reply.Error != "" || reply.Way != clwire.KeeperPeer {
+			t.Fatalf("copy %d: %+v", i, reply)
+		}
+		r.settled()
+		got := r.names()
+		delete(got, "cuCtxSetCurrent")
+		delete(got, "cuDeviceGet")
+		want := map[string]int{"cuMemImportFromShareableHandle": 2, "cuMemAddressReserve": 2, "cuMemMap": 2,
+			"cuMemSetAccess": 2, "cuMemRelease": 2, "cuMemcpyDtoDAsync_v2": 4, "cuEventRecord": 4, "cuStreamWaitEvent": 2,
+			"cuStreamSynchronize": 2, "cuMemUnmap": 2, "cuMemAddressFree": 2}
+		if i == 0 {
+			want["cuStreamCreate"], want["cuEventCreate"] = 2, 2*windowCount
+		}
+		if i != 1 {
+			want["cuDeviceCanAccessPeer"], want["cuMemCreate"], want["cuMemGetAllocationGranularity"] = 1, 1, 1
+			for name, more := range map[string]int{"cuMemAddressReserve": 1, "cuMemMap": 1, "cuMemSetAccess": 2, "cuMemRelease": 1} {
+				want[name] += more
+			}
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("copy %d: %v, want %v", i, got, want)
+		}
+	}
+	if err := r.end(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestManyPartsBetweenGPUs: each window is filled again and again, whichever device does its work sooner.
+func TestManyPartsBetweenGPUs(t *testing.T) {
+	const window = 2 << 20 // the fake's granule: its devices have little memory
+	const size = 5*windowCount*window + window/2 + 1
+	data := pattern(size)
+	for _, eager := range []string{"0", "1", "2", "3"} {
+		t.Setenv("CUDA_FAKE_EAGER", eager)
 		r := begin(t)
-		t.Setenv("CUDA_FAKE_NAMES", filepath.Join(t.TempDir(), "names"))
-		t.Setenv("CUDA_FAKE_ENABLE", code)
 		r.start(Options{})
 		a, b := r.device(0, size), r.device(1, size)
-		for i, x := range [][2]spot{{b, a}, {b, a}, {a, b}} {
-			r.settled()
-			r.names()
-			if reply := r.copy(x[0], x[1], size); reply.Error != "" || reply.Way != clwire.KeeperPeer {
-				t.Fatalf("copy %d: %+v", i, reply)
+		for _, x := range [][2]spot{{a, r.host(data)}, {b, a}} {
+			if reply := r.copy(x[0], x[1], size); reply.Error != "" {
+				t.Fatal(reply.Error)
 			}
-			r.settled()
-			got := r.names()
-			delete(got, "cuCtxSetCurrent")
-			delete(got, "cuDeviceGet")
-			want := map[string]int{"cuMemImportFromShareableHandle": 2, "cuMemAddressReserve": 2, "cuMemMap": 2,
-				"cuMemSetAccess": 2, "cuMemRelease": 2, "cuMemcpyDtoD_v2": 1, "cuCtxSynchronize": 1, "cuMemUnmap": 2,
-				"cuMemAddressFree": 2}
-			if i != 1 {
-				want["cuDeviceCanAccessPeer"], want["cuCtxEnablePeerAccess"] = 1, 1
+		}
+		if !bytes.Equal(r.contents(b, size), data) {
+			t.Errorf("eager devices %s: the bytes differ", eager)
+		}
+		if err := r.end(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestNoWindowsBetweenGPUs: where the destination has no room for windows, or the driver maps none for the source, the
+// bytes go through host memory, and the reply says why. That holds for the one copy: the next one asks again.
+func TestNoWindowsBetweenGPUs(t *testing.T) {
+	const size = 9<<20 + 1
+	data := pattern(size)
+	for _, x := range []struct{ variable, value, again, why string }{
+		{"CUDA_FAKE_BYTES", strconv.Itoa(12 << 20), strconv.Itoa(64 << 20), "OUT_OF_MEMORY"},
+		{"CUDA_FAKE_ALLOW", "801", "0", "cuMemSetAccess"},
+	} {
+		r := begin(t)
+		t.Setenv(x.variable, x.value)
+		r.start(Options{})
+		a, b := r.device(0, size), r.device(1, size)
+		if reply := r.copy(a, r.host(data), size); reply.Error != "" {
+			t.Fatal(reply.Error)
+		}
+		for _, want := range []clwire.KeeperWay{clwire.KeeperStaged, clwire.KeeperStaged, clwire.KeeperPeer} {
+			if want == clwire.KeeperPeer {
+				t.Setenv(x.variable, x.again)
 			}
-			if !maps.Equal(got, want) {
-				t.Errorf("enabling answers %s, copy %d: %v, want %v", code, i, got, want)
+			reply := r.copy(b, a, size)
+			said := strings.Contains(reply.Why, x.why)
+			if reply.Error != "" || reply.Way != want || said != (want == clwire.KeeperStaged) {
+				t.Errorf("%s: %+v, want %s", x.variable, reply, want)
+			}
+			if !bytes.Equal(r.contents(b, size), data) {
+				t.Errorf("%s: the bytes differ", x.variable)
 			}
 		}
 		if err := r.end(); err != nil {
 			t.Error(err)
 		}
+		t.Setenv(x.variable, x.again)
 	}
 }
 

@@ -4,8 +4,8 @@
  *
  * For each way and size a line: us of the first copy, the median of the others and its rate, the rate of the copying
  * alone, and the medians of each call. A way that fails says so, and the next one is tried. The ways are tried as they
- * are, with peer access enabled, and with that of the GPU alone that copies, as in the keeper; then more is asked of
- * cuMemSetAccess. Each kind runs in a child: PEER_KINDS chooses some. The exit status is how many failed.
+ * are, and with peer access enabled. Each kind runs in a child: PEER_KINDS chooses some. The exit status is how many
+ * failed.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -58,6 +58,9 @@ typedef struct {
 	F(peer, "cuMemcpyPeer", (u64, void *, u64, void *, size_t)) \
 	F(stream, "cuStreamCreate", (void **, unsigned)) \
 	F(wait, "cuStreamSynchronize", (void *)) \
+	F(event, "cuEventCreate", (void **, unsigned)) \
+	F(record, "cuEventRecord", (void *, void *)) \
+	F(await, "cuStreamWaitEvent", (void *, void *, unsigned)) \
 	F(fill, "cuMemsetD8_v2", (u64, unsigned char, size_t))
 
 static struct {
@@ -68,8 +71,8 @@ static struct {
 
 enum { REPEATS = 6, MOST_STREAMS = 4, MIB = 1 << 20, STEP = 256 * MIB };
 /* who has the memory mapped: its own GPU, then the other one by a second call; both by one call; who copies alone; its
- * own GPU alone; who copies, in parts */
-enum access { TWICE, BOTH, ALONE, OWN, PARTS };
+ * own GPU alone */
+enum access { TWICE, BOTH, ALONE, OWN };
 enum how { COPY, COPY_LATER, PEER };
 
 typedef struct {
@@ -169,10 +172,6 @@ static int mapped(const way *w, mapping *m, int gpu, int fd, size_t size)
 		break;
 	case OWN:
 		TRY(ACCESS, set_access(m->at, size, &own, 1));
-		break;
-	case PARTS:
-		for (size_t at = 0; at < size; at += size / 8)
-			TRY(ACCESS, set_access(m->at + at, size / 8, gpu == driver ? &own : &other, 1));
 		break;
 	}
 	TRY(RELEASE, release(memory));
@@ -341,111 +340,62 @@ static int many(const int *fds, size_t size, int source)
 	return 0;
 }
 
-/* How memory of the source is mapped for the destination's GPU alone, and what else has it meanwhile. */
-enum shape { AS_IS, READ_ONLY, BESIDE_2M, BESIDE_32M, ALIGNED, OWN_FIRST, OWN_ELSEWHERE, PEER_ELSEWHERE, SHAPES };
-static const char *shapes[SHAPES] = {"as it is", "to read alone", "at 2 MiB of its addresses", "at 32 MiB of them",
-	"addresses aligned to 1 GiB", "its own GPU's first", "beside its own GPU's", "beside the same elsewhere"};
+/* windows are memory of the destination's GPU that both have mapped: the source copies a part there, and the destination
+ * copies it on, while the next part is on its way to the other window; as the keeper does it. */
+enum { WINDOWS = 2, WINDOW = 32 * MIB };
 
-static int shaped(enum shape s, int fd, size_t size, u64 to, double *access, double *copies, u64 *where)
+static int through(u64 to, u64 from, size_t size, u64 at, void *full[], void *empty[])
 {
-	static const way alone = {"", ALONE, 0, COPY, 0, 0, 0}, own = {"", OWN, 0, COPY, 0, 0, 0};
-	access_to other = {1, gpus[0], s == READ_ONLY ? 1 : 3}, its = {1, gpus[1], 3};
-	size_t skip = s == BESIDE_2M ? 2 * MIB : s == BESIDE_32M ? 32 * MIB : 0;
-	mapping elsewhere = {0};
-	u64 memory, at, began;
-	turn = 0;
-	if (s == OWN_ELSEWHERE && mapped(&own, &elsewhere, 1, fd, size))
-		return -1;
-	if (s == PEER_ELSEWHERE && mapped(&alone, &elsewhere, 1, fd, size))
-		return -1;
-	TRY(-1, current(contexts[0]));
-	TRY(-1, import(&memory, (void *)(intptr_t)fd, 1));
-	TRY(-1, reserve(&at, size + skip, s == ALIGNED ? 1 << 30 : 0, 0, 0));
-	TRY(-1, map(at + skip, size, 0, memory, 0));
-	if (s == OWN_FIRST)
-		TRY(-1, set_access(at + skip, size, &its, 1));
-	memset(took, 0, sizeof took);
-	TRY(ACCESS, set_access(at + skip, size, &other, 1));
-	*access = took[ACCESS][0];
-	TRY(-1, release(memory));
-	began = now();
-	TRY(-1, copy(to, at + skip, size));
-	TRY(-1, synchronize());
-	*copies = now() - began;
-	*where = at + skip;
-	TRY(-1, unmap(at + skip, size));
-	TRY(-1, free_address(at, size + skip));
-	return elsewhere.mapped ? unmapped(&elsewhere, size, 0) : 0;
-}
-
-/* pieces maps 64 MiB at a time, each with an offset into the allocation. */
-static int pieces(int fd, size_t size)
-{
-	access_to other = {1, gpus[0], 3};
-	u64 memory, at;
-	turn = 0;
-	memset(took, 0, sizeof took);
-	TRY(-1, current(contexts[0]));
-	TRY(-1, import(&memory, (void *)(intptr_t)fd, 1));
-	TRY(-1, reserve(&at, size, 0, 0, 0));
-	for (size_t o = 0; o < size; o += 64 * MIB) {
-		TRY(MAP, map(at + o, 64 * MIB, o, memory, 0));
-		TRY(ACCESS, set_access(at + o, 64 * MIB, &other, 1));
+	int n = 0;
+	for (size_t done = 0, step; done < size; done += step, n++) {
+		int i = n % WINDOWS;
+		step = size - done < WINDOW ? size - done : WINDOW;
+		TRY(-1, current(contexts[1]));
+		if (n >= WINDOWS)
+			TRY(BEGIN, await(streams[1][0], empty[i], 0));
+		TRY(BEGIN, copy_later(at + (u64)i * WINDOW, from + done, step, streams[1][0]));
+		TRY(BEGIN, record(full[i], streams[1][0]));
+		TRY(-1, current(contexts[0]));
+		TRY(BEGIN, await(streams[0][0], full[i], 0));
+		TRY(BEGIN, copy_later(to + done, at + (u64)i * WINDOW, step, streams[0][0]));
+		TRY(BEGIN, record(empty[i], streams[0][0]));
 	}
-	printf("%6zu MiB in pieces of 64 MiB: map %.0f, access %.0f us\n", size / MIB, took[MAP][0], took[ACCESS][0]);
-	TRY(-1, release(memory));
-	for (size_t o = 0; o < size; o += 64 * MIB)
-		TRY(-1, unmap(at + o, 64 * MIB));
-	TRY(-1, free_address(at, size));
+	TRY(SYNC, wait(streams[0][0]));
 	return 0;
 }
 
-/* accesses times cuMemSetAccess for the other GPU, by size and shape: three copies each of two allocations. */
-static int accesses(void)
+static int windowed(const int *fds, size_t size)
 {
-	static const way own = {"", OWN, 0, COPY, 0, 0, 0};
-	static const int sizes[] = {2, 64, 128, 256, 448, 512, 576, 768, 1022, 1024, 1026, 1536, 2048};
-	enum { TRIES = 3, MADE = 2 };
-	int bad = 0;
-	printf("%6s  %-28s access of 3 tries, us, and the last one's copy, GB/s; again for another allocation\n", "MiB", "");
-	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-		size_t size = (size_t)sizes[i] * MIB;
-		mapping to = {0};
-		int fds[MADE], fd;
-		turn = 0;
-		if (made(0, size, &fd) || mapped(&own, &to, 0, fd, size))
-			return bad + 1;
-		for (int m = 0; m < MADE; m++)
-			if (made(1, size, &fds[m]))
-				return bad + 1;
-		for (int s = 0; s < SHAPES; s++) {
-			printf("%6d  %-28s", sizes[i], shapes[s]);
-			for (int m = 0; m < MADE; m++) {
-				double access, copies = 1;
-				u64 where = 0;
-				for (int t = 0; t < TRIES; t++) {
-					if (shaped(s, fds[m], size, to.at, &access, &copies, &where)) {
-						printf(" FAILED %s: %d", failed, code);
-						bad++;
-						break;
-					}
-					printf(" %7.0f", access);
-				}
-				printf("  (%4.0f; %4llu MiB of 512)  |", size / copies / 1e3, (where >> 20) % 512);
-			}
-			printf("\n");
-			fflush(stdout);
-		}
-		if (size >= 512 * MIB && size % (64 * MIB) == 0 && pieces(fds[0], size))
-			printf("%6d MiB in pieces FAILED: %s: %d\n", sizes[i], failed, code);
-		turn = 0;
-		if (unmapped(&to, size, 0))
-			return bad + 1;
-		close(fd);
-		for (int m = 0; m < MADE; m++)
-			close(fds[m]);
+	static const way own = {"own access, by way of windows", OWN, 0, COPY, 0, 0, 0};
+	access_to other = {1, gpus[1], 3};
+	mapping window = {0};
+	void *full[WINDOWS], *empty[WINDOWS];
+	double whole[REPEATS];
+	int fd;
+	turn = 0;
+	if (looked(0, fds[0], size, 1, 1) || looked(1, fds[1], size, 2, 1) || made(0, WINDOWS * WINDOW, &fd) ||
+	    mapped(&own, &window, 0, fd, WINDOWS * WINDOW))
+		return -1;
+	TRY(-1, set_access(window.at, WINDOWS * WINDOW, &other, 1));
+	for (int i = 0; i < 2 * WINDOWS; i++) {
+		TRY(-1, current(contexts[i % 2]));
+		TRY(-1, event(i % 2 ? &full[i / 2] : &empty[i / 2], 2));
 	}
-	return bad;
+	memset(took, 0, sizeof took);
+	for (turn = 0; turn < REPEATS; turn++) {
+		mapping to = {0}, from = {0};
+		double began = now();
+		if (mapped(&own, &to, 0, fds[0], size) || mapped(&own, &from, 1, fds[1], size) ||
+		    through(to.at, from.at, size, window.at, full, empty) || unmapped(&from, size, 0) || unmapped(&to, size, 0))
+			return -1;
+		whole[turn] = now() - began;
+	}
+	row(&own, size, whole);
+	turn = 0;
+	close(fd);
+	if (unmapped(&window, WINDOWS * WINDOW, 0) || looked(0, fds[0], size, 2, 0))
+		return -1;
+	return 0;
 }
 
 static const way ways[] = {
@@ -453,7 +403,6 @@ static const way ways[] = {
 	{"the same again", TWICE, 0, COPY, 0, STEP, 0},
 	{"access for both by one call", BOTH, 0, COPY, 0, 0, 0},
 	{"access for who copies", ALONE, 0, COPY, 0, 0, 0},
-	{"access for who copies, in eight parts", PARTS, 0, COPY, 0, 0, 0},
 	{"access for who copies, addresses kept", ALONE, 0, COPY, 0, 0, 2},
 	{"source: access for who copies", ALONE, 1, COPY, 0, 0, 0},
 	{"own access, cuMemcpyPeer", OWN, 0, PEER, 0, 0, 0},
@@ -494,7 +443,7 @@ static int opened(void)
 	return 0;
 }
 
-static int all(int plainly)
+static int all(void)
 {
 	static const size_t sizes[] = {(size_t)1024 * MIB, 64 * MIB};
 	static const int n = sizeof ways / sizeof *ways;
@@ -507,14 +456,18 @@ static int all(int plainly)
 		}
 		for (int i = 0; i < n; i++)
 			bad += tried(&ways[i], fds, sizes[s]);
-		if (plainly)
-			for (int source = 0; source < 2; source++) {
-				failed = NULL;
-				if (many(fds, sizes[s], source) || plain(sizes[s], source)) {
-					printf("FAILED: %s: %d\n", failed, code);
-					bad++;
-				}
+		failed = NULL;
+		if (windowed(fds, sizes[s])) {
+			printf("by way of windows FAILED: %s: %d\n", failed, code);
+			bad++;
+		}
+		for (int source = 0; !children && source < 2; source++) {
+			failed = NULL;
+			if (many(fds, sizes[s], source) || plain(sizes[s], source)) {
+				printf("FAILED: %s: %d\n", failed, code);
+				bad++;
 			}
+		}
 		close(fds[0]);
 		close(fds[1]);
 	}
@@ -523,7 +476,7 @@ static int all(int plainly)
 
 int main(int argc, char **argv)
 {
-	static const char *kinds[] = {"ways", "enabled", "enabled-one-way", "access", "access-enabled", "access-ballast"};
+	static const char *kinds[] = {"ways", "enabled"};
 	const char *wanted = getenv("PEER_KINDS");
 	const char *library = argc > 3 ? argv[3] : "libcuda.so.1", *kind = getenv("PEER_KIND");
 	void *h;
@@ -574,13 +527,9 @@ int main(int argc, char **argv)
 		printf("FAILED: %s: %d\n", failed, code);
 		return 1;
 	}
-	for (int i = 0; i < 2; i++) {
-		u64 ballast;
+	for (int i = 0; strcmp(kind, "enabled") == 0 && i < 2; i++) {
 		cu.current(contexts[i]);
-		if (strstr(kind, "enabled") && !(i && strstr(kind, "one-way")))
-			printf("cuCtxEnablePeerAccess of the %s: %d\n", i ? "source" : "destination", cu.enable(contexts[!i], 0));
-		for (int n = 0; strstr(kind, "ballast") && n < 3; n++)
-			cu.alloc(&ballast, (size_t)(n == 1 ? 1024 : 20) * MIB);
+		printf("cuCtxEnablePeerAccess of the %s: %d\n", i ? "source" : "destination", cu.enable(contexts[!i], 0));
 	}
-	return strncmp(kind, "access", 6) ? all(!children) : accesses();
+	return all();
 }

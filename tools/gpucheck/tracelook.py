@@ -2,7 +2,7 @@
 
 import sys
 
-COPIES = ("cuMemcpyDtoD_v2", "cuMemcpyHtoD_v2", "cuMemcpyDtoH_v2")
+COPIES = ("cuMemcpyDtoDAsync_v2", "cuMemcpyDtoD_v2", "cuMemcpyHtoD_v2", "cuMemcpyDtoH_v2")
 
 
 def main():
@@ -13,7 +13,7 @@ def main():
             if len(words) == 5:
                 calls.append((int(words[0]), words[1], int(words[2]), int(words[3]), int(words[4])))
         for kind in COPIES:
-            large = [i for i, c in enumerate(calls) if c[1] == kind and c[4] >= 64 << 20]
+            large = [i for i, c in enumerate(calls) if c[1] == kind and c[4] >= 32 << 20]
             if not large:
                 continue
             top = max(calls[i][4] for i in large)
@@ -21,7 +21,7 @@ def main():
             at = mine[len(mine) // 2]
             print("%s, around one of %d MiB of %s: begin us, took us, idle us before, MiB" % (kind, top >> 20, path))
             last = None
-            for c in calls[max(0, at - 70):at + 45]:
+            for c in calls[max(0, at - 110):at + 110]:
                 idle = 0 if last is None else c[0] - last
                 last = c[0] + c[2]
                 if c[1] != "cuCtxSetCurrent" or c[2] > 20000:

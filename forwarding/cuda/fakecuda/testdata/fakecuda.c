@@ -10,7 +10,9 @@
  *   CUDA_FAKE_ONCE=PATH    FAIL, DIE and HANG hold for the process that makes this file, and for none after it
  *   CUDA_FAKE_PIN=N        how much host memory may be pinned (default all); CUDA_FAKE_PEERS=0: no device reaches another
  *   CUDA_FAKE_MODE=N       the compute mode of all devices (default 0; 2: prohibited, 3: exclusive process)
- *   CUDA_FAKE_ENABLE=CODE  what cuCtxEnablePeerAccess answers (default 0)
+ *   CUDA_FAKE_ALLOW=CODE   what cuMemSetAccess answers for another device than the memory's (default 0)
+ *   CUDA_FAKE_EAGER=BITS   devices, a bit each, that do what is queued as soon as they can (default 0: not before it is
+ *                          waited for)
  *   CUDA_FAKE_NAMES=PATH   PATH.PID has the name of every call, a line each
  *   CUDA_FAKE_LOG=PATH     PATH.PID always has "calls N left N", left being what was not given back
  *
@@ -33,13 +35,12 @@
 
 enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, INVALID_DEVICE = 101, INVALID_CONTEXT = 201,
 	ILLEGAL_ADDRESS = 700, NOT_PERMITTED = 800 };
-enum { HOST_ALREADY = 712, HOST_NOT = 713, PEER_UNSUPPORTED = 217, PEER_ALREADY = 704, STREAMS = 256 };
+enum { HOST_ALREADY = 712, HOST_NOT = 713, STREAMS = 256, EVENTS = 256, QUEUED = 64 };
 enum { DEVICES = 16, HANDLES = 4096, GRANULE = 2 << 20 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static long calls, left;
 static int initialised, contexts[DEVICES];
-static unsigned enabled[DEVICES]; /* by device: which others it reaches, a bit each */
 static size_t used[DEVICES];
 /* the kernel says when the last descriptor and mapping of an allocation is gone */
 static int watch = -1;
@@ -48,8 +49,10 @@ static struct { int fd, device; size_t bytes; int own; } handles[HANDLES];
 static struct { char *at; size_t bytes; int mapped, device, accessible, plain; unsigned reach; } ranges[HANDLES];
 static struct { char *at; size_t bytes; int read_only; } pins[HANDLES];
 static size_t pinned;
-/* a stream's copies are done when it is waited for, not before */
-static struct { int device, n; struct { void *to; const void *from; size_t bytes; } copies[16]; } streams[STREAMS];
+/* what is queued in a stream, in this order: a copy, or (to NULL) to wait until another stream has done so much */
+typedef struct { void *to; const void *from; size_t bytes; int stream; long done; } work;
+static struct { int device; long queued, done; work some[QUEUED]; } streams[STREAMS];
+static struct { int device, stream; long done; } events[EVENTS]; /* what an event stands for; done 0: nothing yet */
 static __thread int current = -1;
 static struct { void *stream; uint64_t at; unsigned char value; } later[64]; /* at 0: none */
 
@@ -204,8 +207,7 @@ int cuDevicePrimaryCtxRelease_v2(int device)
 	CALL;
 	if (device < 0 || device >= devices() || !contexts[device])
 		END(INVALID_CONTEXT);
-	if (--contexts[device] == 0)
-		enabled[device] = 0;
+	contexts[device]--;
 	left--;
 	END(SUCCESS);
 }
@@ -264,13 +266,13 @@ int cuCtxSynchronize(void)
 }
 
 static int streamed(void *stream);
-static void drain(int s);
+static void drain(int s, long until);
 
 int cuStreamSynchronize(void *stream)
 {
 	CALL;
 	if (streamed(stream) >= 0)
-		drain(streamed(stream));
+		drain(streamed(stream), streams[streamed(stream)].queued);
 	END(current >= 0 ? happen(stream, 0) : INVALID_CONTEXT);
 }
 
@@ -568,8 +570,11 @@ int cuMemSetAccess(uint64_t at, size_t bytes, const int *access, size_t n)
 	if (i < 0 || !ranges[i].mapped || n != 1 || access[0] != 1 || access[2] != 3 || bytes != ranges[i].bytes ||
 	    mprotect(ranges[i].at, bytes, PROT_READ | PROT_WRITE))
 		END(INVALID_VALUE);
+	if (ranges[i].accessible && access[1] != ranges[i].device && number("CUDA_FAKE_ALLOW", 0))
+		END((int)number("CUDA_FAKE_ALLOW", 0));
+	if (!ranges[i].accessible)
+		ranges[i].device = access[1];
 	ranges[i].accessible = 1;
-	ranges[i].device = access[1];
 	ranges[i].reach |= 1u << access[1];
 	END(SUCCESS);
 }
@@ -650,20 +655,6 @@ int cuDeviceCanAccessPeer(int *can, int device, int peer)
 	END(SUCCESS);
 }
 
-int cuCtxEnablePeerAccess(void *context, unsigned flags)
-{
-	int peer = (int)((int *)context - contexts), code = (int)number("CUDA_FAKE_ENABLE", 0);
-	CALL;
-	if (flags || current < 0 || peer < 0 || peer >= devices() || !contexts[peer] || peer == current)
-		END(INVALID_CONTEXT);
-	if (code || !number("CUDA_FAKE_PEERS", 1))
-		END(code ? code : PEER_UNSUPPORTED);
-	if (enabled[current] & 1u << peer)
-		END(PEER_ALREADY);
-	enabled[current] |= 1u << peer;
-	END(SUCCESS);
-}
-
 static int pin(const void *at)
 {
 	for (int i = 0; i < HANDLES; i++)
@@ -728,20 +719,29 @@ static int streamed(void *stream)
 	return stream && i < STREAMS && streams[i].device == 1 + current ? (int)i : -1;
 }
 
-static void drain(int s)
+/* drain does what a stream has queued, up to a number of works since it was made. */
+static void drain(int s, long until)
 {
-	for (int i = 0; i < streams[s].n; i++)
-		memcpy(streams[s].copies[i].to, streams[s].copies[i].from, streams[s].copies[i].bytes);
-	streams[s].n = 0;
+	while (streams[s].done < until) {
+		work *w = &streams[s].some[streams[s].done % QUEUED];
+		if (w->to)
+			memmove(w->to, w->from, w->bytes);
+		else
+			drain(w->stream, w->done);
+		streams[s].done++;
+	}
 }
 
-static void queue(int s, void *to, const void *from, size_t bytes)
+static void queue(int s, work w)
 {
-	if (streams[s].n == 16)
-		drain(s);
-	streams[s].copies[streams[s].n].to = to;
-	streams[s].copies[streams[s].n].from = from;
-	streams[s].copies[streams[s].n++].bytes = bytes;
+	int waits = !w.to;
+	if (streams[s].queued - streams[s].done == QUEUED)
+		drain(s, streams[s].queued);
+	for (long i = streams[s].done; i < streams[s].queued; i++)
+		waits |= !streams[s].some[i % QUEUED].to;
+	streams[s].some[streams[s].queued++ % QUEUED] = w;
+	if (!waits && number("CUDA_FAKE_EAGER", 0) & 1 << current)
+		drain(s, streams[s].queued);
 }
 
 int cuStreamDestroy_v2(void *stream)
@@ -750,7 +750,7 @@ int cuStreamDestroy_v2(void *stream)
 	CALL;
 	if ((s = streamed(stream)) < 0)
 		END(INVALID_VALUE);
-	streams[s].device = streams[s].n = 0;
+	memset(&streams[s], 0, sizeof streams[s]);
 	left--;
 	END(SUCCESS);
 }
@@ -763,7 +763,7 @@ int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stre
 		END(INVALID_VALUE);
 	if (!within(to, bytes))
 		END(ILLEGAL_ADDRESS);
-	queue(s, (void *)(uintptr_t)to, from, bytes);
+	queue(s, (work){.to = (void *)(uintptr_t)to, .from = from, .bytes = bytes});
 	END(SUCCESS);
 }
 
@@ -775,6 +775,71 @@ int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream)
 		END(INVALID_VALUE);
 	if (!within(from, bytes))
 		END(ILLEGAL_ADDRESS);
-	queue(s, to, (void *)(uintptr_t)from, bytes);
+	queue(s, (work){.to = to, .from = (void *)(uintptr_t)from, .bytes = bytes});
+	END(SUCCESS);
+}
+
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *stream)
+{
+	int s;
+	CALL;
+	if ((s = streamed(stream)) < 0)
+		END(INVALID_VALUE);
+	if (!within(to, bytes) || !within(from, bytes))
+		END(ILLEGAL_ADDRESS);
+	queue(s, (work){.to = (void *)(uintptr_t)to, .from = (void *)(uintptr_t)from, .bytes = bytes});
+	END(SUCCESS);
+}
+
+static int event_of(void *event)
+{
+	size_t i = ((char *)event - (char *)events) / sizeof events[0];
+	return event && i < EVENTS && events[i].device ? (int)i : -1;
+}
+
+int cuEventCreate(void **event, unsigned flags)
+{
+	CALL;
+	if (flags != 2 || current < 0)
+		END(INVALID_VALUE);
+	for (int i = 0; i < EVENTS; i++)
+		if (!events[i].device) {
+			events[i].device = 1 + current;
+			left++;
+			*event = &events[i];
+			END(SUCCESS);
+		}
+	END(OUT_OF_MEMORY);
+}
+
+int cuEventDestroy_v2(void *event)
+{
+	CALL;
+	if (event_of(event) < 0)
+		END(INVALID_VALUE);
+	memset(&events[event_of(event)], 0, sizeof events[0]);
+	left--;
+	END(SUCCESS);
+}
+
+int cuEventRecord(void *event, void *stream)
+{
+	int e, s;
+	CALL;
+	if ((e = event_of(event)) < 0 || (s = streamed(stream)) < 0 || events[e].device != streams[s].device)
+		END(INVALID_VALUE);
+	events[e].stream = s;
+	events[e].done = streams[s].queued;
+	END(SUCCESS);
+}
+
+int cuStreamWaitEvent(void *stream, void *event, unsigned flags)
+{
+	int e, s;
+	CALL;
+	if ((e = event_of(event)) < 0 || (s = streamed(stream)) < 0 || flags)
+		END(INVALID_VALUE);
+	if (events[e].done)
+		queue(s, (work){.stream = events[e].stream, .done = events[e].done});
 	END(SUCCESS);
 }

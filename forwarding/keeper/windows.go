@@ -1,0 +1,149 @@
+package keeper
+
+import (
+	"errors"
+
+	"tendril/forwarding/cuda"
+)
+
+// Between two GPUs a copy goes through memory of the keeper's own on the destination, its windows: the source pushes a
+// part into one, while the destination copies the part before on from the other. Windows stay, so each source has them
+// mapped once. To map the objects themselves for the other GPU can take the driver longer than the copy: from 512 MiB
+// on 9 ms on two H200s, which copy 1 GiB in 2.7 (docs/PERFORMANCE.md).
+const (
+	windowCount     = 2
+	mostWindowBytes = 32 << 20 // each part takes some 5 µs beside its copy
+	windowShare     = 2048     // a window is at most this part of the GPU's memory
+)
+
+// side is what one GPU has for such copies. It is made at the first one and lasts as long as the keeper.
+type side struct {
+	queue       *cuda.Stream
+	done        [windowCount]*cuda.Event // the last part that this GPU copied by way of each window
+	windows     *cuda.Mapping            // what others push to; nil: this GPU was the source each time
+	windowBytes uint64
+	pushes      map[*cuda.Context]bool // who can, by what the driver answered
+}
+
+// newSide makes a GPU's queue and events.
+func newSide(c *cuda.Context) (s *side, err error) {
+	s = &side{pushes: map[*cuda.Context]bool{}}
+	s.queue, err = c.Stream()
+	for i := 0; i < windowCount && err == nil; i++ {
+		s.done[i], err = c.Event()
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.free())
+	}
+	return s, nil
+}
+
+// free gives back what a side has that nothing uses, where it has it.
+func (s *side) free() (err error) {
+	for _, e := range s.done {
+		if e != nil {
+			err = errors.Join(err, e.Close())
+		}
+	}
+	if s.queue != nil {
+		err = errors.Join(err, s.queue.Close())
+	}
+	return err
+}
+
+// side gives a GPU's.
+func (k *keeper) side(c *cuda.Context) (*side, error) {
+	if s := k.sides[c]; s != nil {
+		return s, nil
+	}
+	s, err := newSide(c)
+	if err != nil {
+		return nil, err
+	}
+	k.sides[c] = s
+	return s, nil
+}
+
+// errReach is why there is no way from one GPU to another but through host memory.
+var errReach = errors.New("the driver says that the one GPU does not reach the other's memory")
+
+// openWindows makes ready what a copy from one GPU to another needs that lasts. The error is errReach, or the driver's.
+func (k *keeper) openWindows(to, from *cuda.Context) error {
+	if _, err := k.side(from); err != nil {
+		return err
+	}
+	s, err := k.side(to)
+	if err != nil {
+		return err
+	}
+	can, known := s.pushes[from]
+	if !known {
+		if can, err = from.Reaches(to); err == nil && can {
+			err = s.allow(to, from)
+		}
+		if err != nil {
+			return err
+		}
+		s.pushes[from] = can
+	}
+	if !can {
+		return errReach
+	}
+	return nil
+}
+
+// allow lets another GPU push to this one's windows, which it makes where there are none.
+func (s *side) allow(own, from *cuda.Context) error {
+	if s.windows == nil {
+		granule, err := own.Granularity()
+		if err != nil {
+			return err
+		}
+		s.windowBytes = min(mostWindowBytes, max(granule, own.Bytes()/windowShare&^(granule-1)))
+		memory, err := own.Create(s.windowBytes * windowCount)
+		if err != nil {
+			return err
+		}
+		s.windows, err = memory.Map()
+		if err = errors.Join(err, memory.Release()); err != nil { // a mapping keeps the memory by itself
+			return err
+		}
+	}
+	return s.windows.Allow(from)
+}
+
+// push copies n bytes from one GPU to another by way of its windows. When it returns, nothing of it is under way.
+func (k *keeper) push(c *copying, to, from, n uint64) (err error) {
+	source, destination := k.sides[c.from.context], k.sides[c.to.context]
+	part := destination.windowBytes
+	for at, i := uint64(0), 0; at < n && err == nil; at, i = at+part, i+1 {
+		err = destination.through(i, source, c.to.device, to+at, c.from.device, from+at, min(part, n-at))
+	}
+	return errors.Join(err, source.queue.Wait(), destination.queue.Wait())
+}
+
+// through queues the i-th part of a push: into the window whose turn it is once that is empty, and on from there.
+func (s *side) through(i int, source *side, to *cuda.Mapping, at uint64, from *cuda.Mapping, fromAt, n uint64) error {
+	window := i % windowCount
+	place := uint64(window) * s.windowBytes
+	var err error
+	if i >= windowCount {
+		err = source.queue.Await(s.done[window])
+	}
+	if err == nil {
+		err = s.windows.CopyLater(source.queue, place, from, fromAt, n)
+	}
+	if err == nil {
+		err = source.queue.Record(source.done[window])
+	}
+	if err == nil {
+		err = s.queue.Await(source.done[window])
+	}
+	if err == nil {
+		err = to.CopyLater(s.queue, at, s.windows, place, n)
+	}
+	if err == nil {
+		err = s.queue.Record(s.done[window])
+	}
+	return err
+}
