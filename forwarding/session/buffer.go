@@ -435,19 +435,27 @@ func (d *Driver) dropBuffer(b *Buffer) {
 }
 
 // Keep keeps the worker's object, the memory and the context until the returned function is called: a program may
-// release a memory object whose reads and writes are under way.
-func (b *Buffer) Keep() (done func()) {
-	if b.root == b {
-		return b.keepOwn()
+// release a memory object whose reads and writes are under way. What is gone already cannot be kept: a program may
+// release an object while a call of another thread's looks at it.
+func (b *Buffer) Keep() (done func(), status api.Status) {
+	own, status := b.keepOwn()
+	if b.root == b || status != cl.SUCCESS {
+		return own, status
 	}
-	own, root := b.keepOwn(), b.root.keepOwn()
-	return func() { own(); root() }
+	root, status := b.root.keepOwn()
+	if status != cl.SUCCESS {
+		own()
+		return nil, status
+	}
+	return func() { own(); root() }, cl.SUCCESS
 }
 
-func (b *Buffer) keepOwn() (done func()) {
+func (b *Buffer) keepOwn() (done func(), status api.Status) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.use()
+	if !b.use() {
+		return nil, cl.INVALID_MEM_OBJECT
+	}
 	return func() {
 		b.mu.Lock()
 		last := b.endUse()
@@ -457,7 +465,7 @@ func (b *Buffer) keepOwn() (done func()) {
 			b.freeMemory()
 			b.d.releaseContext(b.ctx)
 		}
-	}
+	}, cl.SUCCESS
 }
 
 func (b *Buffer) adopt(sub *Buffer) {

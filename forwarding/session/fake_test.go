@@ -476,11 +476,18 @@ func (w *fakeWorker) run() {
 		}
 		if err != nil {
 			if !errors.Is(err, link.ErrHangup) {
-				panic(err)
+				w.testing().Errorf("the worker ends, as the product's does, of a record that is wrong: %v", err)
 			}
 			return
 		}
 	}
+}
+
+func (w *fakeWorker) testing() testing.TB {
+	if w.far != nil {
+		return w.far.t
+	}
+	return w.node.t
 }
 
 func (w *fakeWorker) reply(request uint64, status api.Status, data []byte) {
@@ -532,7 +539,7 @@ func (w *fakeWorker) handle(h clwire.Header, p []byte) error {
 		f.Close()
 		return err
 	case clwire.TypeCreateBuffer:
-		w.createBuffer(decode(&clwire.CreateBuffer{}, p))
+		return w.createBuffer(decode(&clwire.CreateBuffer{}, p))
 	case clwire.TypeCreateSVM:
 		w.createSVM(h.Request, decode(&clwire.CreateSVM{}, p))
 	case clwire.TypeSVMPointers:
@@ -634,17 +641,38 @@ func (w *fakeWorker) query(request uint64, m *clwire.Query) {
 	}
 }
 
-func (w *fakeWorker) createBuffer(m *clwire.CreateBuffer) {
+func (w *fakeWorker) createBuffer(m *clwire.CreateBuffer) error {
 	b := &fakeBuffer{}
 	switch {
 	case m.Segment != 0:
 		b.data = w.segments[m.Segment][m.Offset : m.Offset+m.Size]
 	case m.Parent != 0:
-		b.data = w.buffers[m.Parent].data[m.Offset : m.Offset+m.Size]
+		parent, err := w.named(clwire.TypeCreateBuffer, m.Parent)
+		if err != nil {
+			return err
+		}
+		b.data = parent[0].data[m.Offset : m.Offset+m.Size]
 	default:
 		b.data = make([]byte, m.Size)
 	}
 	w.buffers[m.ID] = b
+	return nil
+}
+
+// named are the buffers and images that a record of some type names.
+func (w *fakeWorker) named(of clwire.Type, ids ...uint64) (all []*fakeBuffer, err error) {
+	for _, id := range ids {
+		b := w.buffers[id]
+		switch {
+		case b != nil:
+			all = append(all, b)
+		case w.released[id]:
+			return nil, fmt.Errorf("%v of buffer %d after its release", of, id)
+		default:
+			return nil, fmt.Errorf("%v of buffer %d, which was never made", of, id)
+		}
+	}
+	return all, nil
 }
 
 var fakeShapes = map[string]clwire.ArgShape{
@@ -719,40 +747,60 @@ func (w *fakeWorker) enqueue(h clwire.Header, p []byte) error {
 		}
 		args := map[uint16]*fakeBuffer{}
 		for i, a := range k.args {
-			if a.Kind == clwire.ArgMem {
-				args[i] = w.buffers[a.ID()]
+			if a.Kind == clwire.ArgMem && a.ID() != 0 {
+				of, err := w.named(h.Type, a.ID())
+				if err != nil {
+					return err
+				}
+				args[i] = of[0]
 			}
 			if a.Kind == clwire.ArgSVM && a.ID() != 0 { // kernels use 64 bytes of it
-				b := w.buffers[a.ID()]
-				args[i] = &fakeBuffer{data: b.data[a.Address()-b.begin:][:64]}
+				of, err := w.named(h.Type, a.ID())
+				if err != nil {
+					return err
+				}
+				args[i] = &fakeBuffer{data: of[0].data[a.Address()-of[0].begin:][:64]}
 			}
 		}
 		c.cmd, c.run = m.Cmd, func() int32 { return launch(k.name, args) }
 	case clwire.TypeCopy:
 		m := decode(&clwire.Copy{}, p)
-		src, dst := w.buffers[m.Src], w.buffers[m.Dst]
+		of, err := w.named(h.Type, m.Src, m.Dst)
+		if err != nil {
+			return err
+		}
 		c.cmd, c.run = m.Cmd, func() int32 {
-			copy(dst.data[m.DstOffset:m.DstOffset+m.Size], src.data[m.SrcOffset:])
+			copy(of[1].data[m.DstOffset:m.DstOffset+m.Size], of[0].data[m.SrcOffset:])
 			return 0
 		}
 	case clwire.TypeFill:
 		m := decode(&clwire.Fill{}, p)
-		b := w.buffers[m.Buffer]
+		of, err := w.named(h.Type, m.Buffer)
+		if err != nil {
+			return err
+		}
 		c.cmd, c.run = m.Cmd, func() int32 {
 			for i := range m.Size {
-				b.data[m.Offset+i] = m.Pattern[i%uint64(len(m.Pattern))]
+				of[0].data[m.Offset+i] = m.Pattern[i%uint64(len(m.Pattern))]
 			}
 			return 0
 		}
 	case clwire.TypeWriteInline:
 		m := decode(&clwire.WriteInline{}, p)
-		b := w.buffers[m.Buffer]
-		c.cmd, c.run = m.Cmd, func() int32 { copy(b.data[m.Offset:], m.Data); return 0 }
+		of, err := w.named(h.Type, m.Buffer)
+		if err != nil {
+			return err
+		}
+		c.cmd, c.run = m.Cmd, func() int32 { copy(of[0].data[m.Offset:], m.Data); return 0 }
 	case clwire.TypeBulkWrite, clwire.TypeBulkRead, clwire.TypeBulkBytes:
 		return w.far.record(c, h, p)
 	case clwire.TypeTransfer:
 		m := decode(&clwire.Transfer{}, p)
-		b, seg := w.buffers[m.Buffer], w.segments[m.Segment]
+		of, err := w.named(h.Type, m.Buffer)
+		if err != nil {
+			return err
+		}
+		b, seg := of[0], w.segments[m.Segment]
 		if b.extent != [3]uint64{} {
 			m.RowPitch, m.SlicePitch = b.extent[0], b.extent[0]*b.extent[1]
 		}

@@ -50,15 +50,23 @@ func (w *fakeWorker) enqueueImage(h clwire.Header, p []byte, c *fakeCommand) err
 	switch h.Type {
 	case clwire.TypeWriteImageInline:
 		m := decode(&clwire.WriteImageInline{}, p)
+		of, err := w.named(h.Type, m.Image)
+		if err != nil {
+			return err
+		}
 		c.cmd, c.run = m.Cmd, func() int32 {
 			data := m.Data
-			w.buffers[m.Image].rows(m.Origin, m.Region, func(row []byte) { data = data[copy(row, data):] })
+			of[0].rows(m.Origin, m.Region, func(row []byte) { data = data[copy(row, data):] })
 			return 0
 		}
 	case clwire.TypeFillImage:
 		m := decode(&clwire.FillImage{}, p)
+		of, err := w.named(h.Type, m.Image)
+		if err != nil {
+			return err
+		}
 		c.cmd, c.run = m.Cmd, func() int32 {
-			w.buffers[m.Image].rows(inBytes(m.Origin), inBytes(m.Region), func(row []byte) {
+			of[0].rows(inBytes(m.Origin), inBytes(m.Region), func(row []byte) {
 				for i := range row {
 					row[i] = m.Color[0]
 				}
@@ -67,18 +75,26 @@ func (w *fakeWorker) enqueueImage(h clwire.Header, p []byte, c *fakeCommand) err
 		}
 	case clwire.TypeCopyImage:
 		m := decode(&clwire.CopyImage{}, p)
+		of, err := w.named(h.Type, m.Src, m.Dst)
+		if err != nil {
+			return err
+		}
 		c.cmd, c.run = m.Cmd, func() int32 {
 			var dense []byte
-			src, dst, region := w.buffers[m.Src], w.buffers[m.Dst], inBytes(m.Region)
-			src.rows(inBytes(m.SrcOrigin), region, func(row []byte) { dense = append(dense, row...) })
-			dst.rows(inBytes(m.DstOrigin), region, func(row []byte) { dense = dense[copy(row, dense):] })
+			region := inBytes(m.Region)
+			of[0].rows(inBytes(m.SrcOrigin), region, func(row []byte) { dense = append(dense, row...) })
+			of[1].rows(inBytes(m.DstOrigin), region, func(row []byte) { dense = dense[copy(row, dense):] })
 			return 0
 		}
 	case clwire.TypeCopyImageBuffer:
 		m := decode(&clwire.CopyImageBuffer{}, p)
+		of, err := w.named(h.Type, m.Buffer, m.Image)
+		if err != nil {
+			return err
+		}
 		c.cmd, c.run = m.Cmd, func() int32 {
-			dense := w.buffers[m.Buffer].data[m.Offset:]
-			w.buffers[m.Image].rows(inBytes(m.Origin), inBytes(m.Region), func(row []byte) {
+			dense := of[0].data[m.Offset:]
+			of[1].rows(inBytes(m.Origin), inBytes(m.Region), func(row []byte) {
 				if m.Direction == clwire.BufferToImage {
 					copy(row, dense)
 				} else {

@@ -240,11 +240,19 @@ func (f *fakeFar) record(c *fakeCommand, h clwire.Header, p []byte) error {
 	case clwire.TypeBulkWrite:
 		m := decode(&clwire.BulkWrite{}, p)
 		c.cmd, c.bulk = m.Cmd, f.find(m.Op)
-		c.bulk.write, c.bulk.buffer, c.bulk.shape = true, f.worker.buffers[m.Buffer], m.Shape
+		of, err := f.worker.named(h.Type, m.Buffer)
+		if err != nil {
+			return err
+		}
+		c.bulk.write, c.bulk.buffer, c.bulk.shape = true, of[0], m.Shape
 	default:
 		m := decode(&clwire.BulkRead{}, p)
 		c.cmd, c.bulk = m.Cmd, f.find(m.Op)
-		c.bulk.inline, c.bulk.buffer, c.bulk.shape = m.Inline, f.worker.buffers[m.Buffer], m.Shape
+		of, err := f.worker.named(h.Type, m.Buffer)
+		if err != nil {
+			return err
+		}
+		c.bulk.inline, c.bulk.buffer, c.bulk.shape = m.Inline, of[0], m.Shape
 		c.bulk.content = f.worker.buffers[f.worker.contents[m.Buffer]]
 	}
 	b := c.bulk

@@ -3,10 +3,10 @@ package session
 import (
 	"bytes"
 	"testing"
-	"time"
 
 	"tendril/forwarding/api"
 	"tendril/forwarding/cl"
+	"tendril/tools/e2e/await"
 )
 
 // TestWriteOfWhatAMapBrings: a write from the address of a map that has not ended takes what the map brings, though
@@ -100,14 +100,11 @@ func TestReleasedWhileABlockingCopyWaits(t *testing.T) {
 		r.handle(r.d.EnqueueWrite(q, b, true, 0, size, ptr(in), api.Waits{}))
 		gate := r.handle(r.d.CreateUserEvent(r.ctx))
 		kept, ended := r.d.buffers.Get(b), make(chan api.Status)
-		before := r.worker().records.Load()
 		go func() {
 			_, status := r.d.EnqueueRead(q, b, true, 0, size, ptr(out), api.Waits{N: 1, List: []uintptr{gate}})
 			ended <- status
 		}()
-		for r.worker().records.Load() < before+2 { // the gate and the read
-			time.Sleep(time.Millisecond)
-		}
+		await.Until(t, "a read that has its buffer", func() bool { return kept.users() > 0 })
 		r.ok(r.d.ReleaseMemObject(b))
 		r.ok(r.d.SetUserEventStatus(gate, 0))
 		r.ok(<-ended)
@@ -119,6 +116,123 @@ func TestReleasedWhileABlockingCopyWaits(t *testing.T) {
 		}
 		kept.mu.Unlock()
 		r.ok(r.d.ReleaseEvent(gate))
+	})
+}
+
+// users is how many commands keep the buffer.
+func (b *Buffer) users() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.underWay
+}
+
+// TestReleasedBetweenTheRecordsOfACall: a blocking call that sends several records of a buffer keeps it meanwhile,
+// whatever another thread does. The worker ends of a record with a buffer that it does not have. The test holds the
+// queue that the records go through, so that none was sent when the buffer is released.
+func TestReleasedBetweenTheRecordsOfACall(t *testing.T) {
+	const size = 1 << 20
+	rows := api.Rect{Region: [3]uint64{3, size / 4, 1}, BufferRow: 4, HostRow: 4}
+	for _, x := range []struct {
+		name string
+		busy bool // the queue has something to do: the records go through it, and else through the context's own
+		call func(r *rig, q, b uintptr, bytes []byte) api.Status
+	}{
+		{"read", true, func(r *rig, q, b uintptr, bytes []byte) api.Status {
+			return statusOf(r.d.EnqueueRead(q, b, true, 0, size, ptr(bytes), api.Waits{}))
+		}},
+		{"write", true, func(r *rig, q, b uintptr, bytes []byte) api.Status {
+			return statusOf(r.d.EnqueueWrite(q, b, true, 0, size, ptr(bytes), api.Waits{}))
+		}},
+		{"read at once", false, func(r *rig, q, b uintptr, bytes []byte) api.Status {
+			return statusOf(r.d.EnqueueRead(q, b, true, 0, size, ptr(bytes), api.Waits{}))
+		}},
+		{"read of rows", false, func(r *rig, q, b uintptr, bytes []byte) api.Status {
+			return statusOf(r.d.EnqueueReadRect(q, b, true, rows, ptr(bytes), api.Waits{}))
+		}},
+		{"write of rows", false, func(r *rig, q, b uintptr, bytes []byte) api.Status {
+			return statusOf(r.d.EnqueueWriteRect(q, b, true, rows, ptr(bytes), api.Waits{}))
+		}},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			r := newRig(t, false)
+			h, b, bytes, ended := r.queue(0), r.buffer(size), make([]byte, size), make(chan api.Status, 1)
+			r.handle(r.d.EnqueueRead(h, b, true, 0, 1, ptr(bytes), api.Waits{})) // the staging memory
+			q, kept, w := r.d.queues.Get(h), r.d.buffers.Get(b), r.worker()
+			w.turn.Lock()
+			if x.busy {
+				r.handle(r.d.EnqueueFill(h, r.buffer(8), ptr([]byte{1}), 1, 0, 8, api.Waits{}))
+			} else {
+				var status api.Status
+				q, status = q.ctx.moveQueue(q.device)
+				r.ok(status)
+			}
+			q.mu.Lock()
+			go func() { ended <- x.call(r, h, b, bytes) }()
+			await.Until(t, "a call that waits for the queue", func() bool {
+				return await.Waiting("session.(*Queue).Submit")+await.Waiting("session.(*Queue).Together") > 0
+			})
+			released := r.d.ReleaseMemObject(b)
+			q.mu.Unlock()
+			w.turn.Unlock()
+			r.ok(released)
+			r.ok(<-ended)
+			if users := kept.users(); users != 0 {
+				t.Errorf("%d keep the buffer", users)
+			}
+			r.handle(r.d.EnqueueRead(h, r.buffer(8), true, 0, 8, ptr(bytes), api.Waits{})) // the worker is there
+		})
+	}
+}
+
+// TestReleasedWhileItIsPublished: the object is what the buffer held, though another thread has released the buffer.
+func TestReleasedWhileItIsPublished(t *testing.T) {
+	inAndOutOfPlace(t, func(t *testing.T, inPlace bool) {
+		r := newRig(t, inPlace)
+		q, b, in := r.queue(0), r.buffer(4096), pattern(4096, 5)
+		r.handle(r.d.EnqueueWrite(q, b, true, 0, 4096, ptr(in), api.Waits{}))
+		w := r.worker()
+		w.turn.Lock() // what is enqueued does not end
+		r.handle(r.d.EnqueueFill(q, r.buffer(8), ptr([]byte{1}), 1, 0, 8, api.Waits{}))
+		ended := make(chan error, 1)
+		go func() {
+			_, err := r.d.Publish(b, "result", nil)
+			ended <- err
+		}()
+		await.Until(t, "a Publish that waits", func() bool {
+			return await.Waiting("session.(*Context).beginPublishing") > 0
+		})
+		released := r.d.ReleaseMemObject(b)
+		w.turn.Unlock()
+		r.ok(released)
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(r.object("result"), in) {
+			t.Error("the object has other bytes")
+		}
+	})
+}
+
+// TestKeptOnceGone: what another thread has released cannot be kept any more, so that it goes once.
+func TestKeptOnceGone(t *testing.T) {
+	inAndOutOfPlace(t, func(t *testing.T, inPlace bool) {
+		r := newRig(t, inPlace)
+		whole := r.buffer(4096)
+		part := r.handle(r.d.CreateSubBuffer(whole, 0, cl.BUFFER_CREATE_TYPE_REGION, true, 1024, 1024))
+		b, sub := r.d.buffers.Get(whole), r.d.buffers.Get(part)
+		done, status := sub.Keep()
+		r.ok(status)
+		r.ok(r.d.ReleaseMemObject(part))
+		r.ok(r.d.ReleaseMemObject(whole))
+		again, status := sub.Keep() // by the command under way
+		r.ok(status)
+		again()
+		done()
+		for _, x := range []*Buffer{sub, b} {
+			if _, status := x.Keep(); status != cl.INVALID_MEM_OBJECT || x.users() != 0 {
+				t.Errorf("a buffer that is gone is kept: status %d, by %d", status, x.users())
+			}
+		}
 	})
 }
 

@@ -59,14 +59,21 @@ func (m *placement) takePlaces() (p *memory.Place, old []*node.Segment) {
 	return p, old
 }
 
-// inUse counts the commands under way that this side carries out with an object, which the program may release
-// meanwhile: what the object has goes with the last of them. The object's lock guards it.
+// inUse counts the commands under way that this side carries out with an object, or in several records, which the
+// program may release meanwhile: what the object has goes with the last of them. The object's lock guards it.
 type inUse struct {
 	underWay int
 	dropped  bool
 }
 
-func (u *inUse) use() { u.underWay++ }
+// use counts one more. alive false: the object is gone, or about to be.
+func (u *inUse) use() (alive bool) {
+	if u.dropped && u.underWay == 0 {
+		return false
+	}
+	u.underWay++
+	return true
+}
 
 // endUse says whether the object can go.
 func (u *inUse) endUse() (last bool) {

@@ -33,6 +33,11 @@ func (d *Driver) Publish(h uintptr, name string, meta []byte) (id [16]byte, err 
 	if b == nil || b.image != nil {
 		return id, fmt.Errorf("%w: publish %#x: no live buffer", object.ErrInvalid, h)
 	}
+	kept, status := b.Keep() // it waits, and sends several records
+	if status != cl.SUCCESS {
+		return id, fmt.Errorf("%w: publish %#x: the buffer is being released", object.ErrInvalid, h)
+	}
+	defer kept()
 	if status := b.ctx.beginPublishing(); status != cl.SUCCESS {
 		return id, fmt.Errorf("%w: publish: an earlier command failed (OpenCL error %d)", object.ErrInvalid, status)
 	}

@@ -12,11 +12,20 @@ import (
 // none, and nothing was sent.
 func (c *Command) chunkRead(t *Transfer) (done bool, status api.Status) {
 	if t.Shown != nil { // another thread may unmap and release it
-		t.Shown.Pin()
-		defer t.Shown.Unpin()
-		defer t.Shown.Keep()()
+		done, status := keepShown(t.Shown)
+		if status != cl.SUCCESS {
+			return true, status
+		}
+		defer done()
 	}
-	pool := &c.Staging
+	pieces, pool := c.inPieces(t), &c.Staging
+	if pieces { // a release by another thread must not come between them
+		done, status := t.Buffer.Keep()
+		if status != cl.SUCCESS {
+			return true, status
+		}
+		defer done()
+	}
 	if _, status := c.prepare(t.Buffer); status != cl.SUCCESS {
 		return false, cl.SUCCESS // the long way says why
 	}
@@ -25,7 +34,7 @@ func (c *Command) chunkRead(t *Transfer) (done bool, status api.Status) {
 		return false, cl.SUCCESS
 	}
 	defer pool.Release(i)
-	if c.inPieces(t) {
+	if pieces {
 		return true, c.readPieces(t, i)
 	}
 	m := t.record(pool.Segment, pool.Offset(i))

@@ -64,6 +64,7 @@ type fakeBuffer struct {
 	element uint64
 	extent  [3]uint64 // x in bytes
 	refuse  api.Status
+	gone    bool // the program has released it
 	kept    atomic.Int32
 	pins    atomic.Int32
 }
@@ -82,9 +83,12 @@ func (b *fakeBuffer) Mapped() []byte {
 	return nil
 }
 
-func (b *fakeBuffer) Keep() (done func()) {
+func (b *fakeBuffer) Keep() (done func(), status api.Status) {
+	if b.gone {
+		return nil, cl.INVALID_MEM_OBJECT
+	}
 	b.kept.Add(1)
-	return func() { b.kept.Add(-1) }
+	return func() { b.kept.Add(-1) }, cl.SUCCESS
 }
 
 // place is where byte i of a shape's dense range lies.

@@ -30,9 +30,11 @@ func (s *Session) Later(q Queue, event Event, wait []uint64, work func() api.Sta
 // copyNow does a transfer that has nothing to wait for. No message is sent.
 func (c *Command) copyNow(t *Transfer) api.Status {
 	if t.Shown != nil {
-		t.Shown.Pin()
-		defer t.Shown.Unpin()
-		defer t.Shown.Keep()()
+		done, status := keepShown(t.Shown)
+		if status != cl.SUCCESS {
+			return status
+		}
+		defer done()
 	}
 	if len(t.reads) > 0 {
 		transfer.AwaitOthers(t.reads, c.Queue.Worker())
@@ -47,46 +49,63 @@ func (c *Command) copyInTurn(t *Transfer) api.Status {
 	if made := c.waited(); made != nil {
 		defer made.LetGo()
 	}
-	h := c.hostWork(t)
+	h, status := c.hostWork(t)
+	if status != cl.SUCCESS {
+		return status
+	}
 	return h.inTurn()
 }
 
 // copyLater leaves a transfer to a goroutine.
 func (c *Command) copyLater(t *Transfer) api.Status {
-	h := c.hostWork(t)
+	h, status := c.hostWork(t)
+	if status != cl.SUCCESS {
+		return status
+	}
 	if !t.Write {
 		h.lands(&t.Host)
 	}
 	return h.later()
 }
 
-// hostWork makes a command of this side's own of a transfer.
-func (c *Command) hostWork(t *Transfer) hostWork {
+// hostWork makes a command of this side's own of a transfer. It holds nothing if it fails.
+func (c *Command) hostWork(t *Transfer) (h hostWork, status api.Status) {
 	own, ctx := *t, c.Context
-	h := hostWork{s: c.Session, q: c.Queue, kind: c.Kind, wait: c.Wait, event: c.Event, blocking: t.Blocking}
+	h = hostWork{s: c.Session, q: c.Queue, kind: c.Kind, wait: c.Wait, event: c.Event, blocking: t.Blocking}
 	w := h.q.Worker()
 	h.work = func() api.Status {
 		transfer.AwaitOthers(own.reads, w)
 		return own.now(ctx)
 	}
 	if t.Buffer != nil {
-		h.then(t.Buffer.Keep())
+		status = h.holds(t.Buffer.Keep())
 	}
-	if t.Shown != nil {
-		h.keeps(t.Shown)
+	if t.Shown != nil && status == cl.SUCCESS {
+		status = h.holds(keepShown(t.Shown))
 	}
-	return h
+	if status != cl.SUCCESS {
+		h.over()
+	}
+	return h, status
 }
 
-// keeps holds an object's shadow and the worker's object until the command is over: the program may unmap and release
-// it before.
-func (h *hostWork) keeps(owner Buffer) {
+// holds takes what Keep or keepShown gave.
+func (h *hostWork) holds(done func(), status api.Status) api.Status {
+	if status == cl.SUCCESS {
+		h.then(done)
+	}
+	return status
+}
+
+// keepShown holds an object's shadow and the worker's object: the program may unmap and release it meanwhile.
+func keepShown(owner Buffer) (done func(), status api.Status) {
 	owner.Pin()
-	kept := owner.Keep()
-	h.then(func() {
-		kept()
+	kept, status := owner.Keep()
+	if status != cl.SUCCESS {
 		owner.Unpin()
-	})
+		return nil, status
+	}
+	return func() { kept(); owner.Unpin() }, cl.SUCCESS
 }
 
 // then has f run when the command is over, before what was to run already.

@@ -96,6 +96,11 @@ func onePiece(b Buffer) transfer.Piece {
 // is not allocated.
 func (c *Context) moveChunks(t *Transfer) api.Status {
 	own := *t
+	done, status := own.Buffer.Keep() // it may be released by another thread while this one waits
+	if status != cl.SUCCESS {
+		return status
+	}
+	defer done()
 	q, status := c.prepare(own.Buffer)
 	if status != cl.SUCCESS {
 		return status

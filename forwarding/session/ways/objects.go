@@ -78,8 +78,10 @@ type Buffer interface {
 	Special() bool          // published, an object of the store, or over the program's memory
 	ElementBytes() uint64   // of an image; 0: a buffer
 
-	// Keep keeps the worker's object, the memory and the context until done is called: the program may release it.
-	Keep() (done func())
+	// Keep keeps the worker's object, the memory and the context until done is called: the program may release it. What
+	// sends several records of it, or works for a command of this side's, keeps it from before the first on. A status
+	// says that it is gone.
+	Keep() (done func(), status api.Status)
 	// Pin keeps what maps show until Unpin, also after the buffer's release.
 	Pin()
 	Unpin()

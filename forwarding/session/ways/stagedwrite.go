@@ -34,6 +34,14 @@ func (c *Command) stagingMemory(size uint64) *memory.Place {
 // false: there is none, or a blocking one would be seen, and nothing was sent.
 func (c *Command) stagedWrite(t *Transfer) (done bool, status api.Status) {
 	q, size := c.Queue, t.Host.Size
+	pieces := t.Blocking && c.inPieces(t)
+	if pieces { // a release by another thread must not come between them
+		kept, status := t.Buffer.Keep()
+		if status != cl.SUCCESS {
+			return true, status
+		}
+		defer kept()
+	}
 	if t.Buffer.Reach(q) != cl.SUCCESS {
 		return false, cl.SUCCESS // the long way says why
 	}
@@ -41,7 +49,7 @@ func (c *Command) stagedWrite(t *Transfer) (done bool, status api.Status) {
 	if p == nil {
 		return false, cl.SUCCESS
 	}
-	if t.Blocking && c.inPieces(t) {
+	if pieces {
 		if done, status = c.writePieces(t, p); !done {
 			c.Slabs.FreeNow(p)
 		}

@@ -300,6 +300,39 @@ func (r *rig) warm(b *fakeBuffer) {
 	}
 }
 
+// TestGone: of a buffer that another thread has released meanwhile a way of several records sends none.
+func TestGone(t *testing.T) {
+	for _, c := range []struct {
+		name                           string
+		write, blocking, busy, isShown bool
+		size                           int
+	}{
+		{"read in pieces", false, true, true, false, 1 << 20}, {"write in pieces", true, true, true, false, 1 << 20},
+		{"chunks", false, true, false, false, 1 << 20}, {"chunks, in turn", true, true, true, false, 9 << 20},
+		{"chunks, later", false, false, true, false, 9 << 20}, {"map", false, true, true, true, 5000},
+		{"map at once", false, true, false, true, 5000}, {"map, in turn", false, true, true, true, 9 << 20},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, false, false)
+			b := r.buffer(c.size)
+			r.warm(b)
+			if c.busy {
+				r.busy()
+			}
+			b.gone = true
+			before := len(r.sentSince(0))
+			tr := linear(b, c.write, c.blocking, 0, make([]byte, c.size))
+			if c.isShown {
+				tr.Purpose, tr.Shown = transfer.Map, b
+			}
+			status := r.command(cl.COMMAND_READ_BUFFER).CarryOut(tr)
+			if sent := types(r.sentSince(before)); status != cl.INVALID_MEM_OBJECT || sent != "" {
+				t.Errorf("status %d, sent %s", status, sent)
+			}
+		})
+	}
+}
+
 // What a buffer or the memory refuses is said, or goes another way, and nothing stays behind.
 func TestRefusals(t *testing.T) {
 	for _, c := range []struct {
