@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -518,6 +519,45 @@ func TestManyPartsBetweenGPUs(t *testing.T) {
 		if err := r.end(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestStepsBetweenGPUs: a step takes its own bytes to its own place, and no others change; two copies go on at
+// once between three devices.
+func TestStepsBetweenGPUs(t *testing.T) {
+	const size, step, from, to = 16 << 20, 5<<20 + 3, 4097, 12289
+	data, before := pattern(size), bytes.Repeat([]byte{0xee}, size)
+	r := begin(t)
+	t.Setenv("CUDA_FAKE_DEVICES", "3")
+	t.Setenv("CUDA_FAKE_BYTES", strconv.Itoa(256<<20))
+	r.start(Options{})
+	source := r.device(0, size)
+	targets := []spot{r.device(1, size), r.device(2, size)}
+	for i, s := range append([]spot{source}, targets...) {
+		if reply := r.copy(s, r.host([][]byte{data, before, before}[i]), size); reply.Error != "" {
+			t.Fatal(reply.Error)
+		}
+	}
+	for i := range uint64(2) {
+		for n, s := range targets {
+			m := &clwire.KeeperCopy{ID: 900 + uint64(n), To: s.KeeperPlace, From: source.KeeperPlace, Bytes: step,
+				Last: i == 1}
+			m.From.Offset, m.To.Offset = from+i*step, to+i*step
+			files := []int{s.fd, source.fd}[:2-2*i]
+			reply, _ := r.ask(&clwire.KeeperRequest{Copy: m}, files...)
+			if reply.Way != clwire.KeeperPeer || reply.Error != "" {
+				t.Fatalf("step %d: %+v", i, reply)
+			}
+		}
+	}
+	want := slices.Concat(before[:to], data[from:][:2*step], before[to+2*step:])
+	for n, s := range targets {
+		if !bytes.Equal(r.contents(s, size), want) {
+			t.Errorf("device %d: the bytes differ", n+1)
+		}
+	}
+	if err := r.end(); err != nil {
+		t.Error(err)
 	}
 }
 
