@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"tendril/store/handoff"
@@ -308,8 +309,8 @@ func (s *Store) whyUnwatched() string {
 	switch {
 	case s.watchFault == nil:
 		return ""
-	case s.watch == nil:
-		return s.watchFault.Error()
+	case s.watch == nil: // that it is done without says who asks
+		return strings.TrimPrefix(s.watchFault.Error(), object.ErrUnsupported.Error()+": ")
 	}
 	return fmt.Sprintf("%d times: %v", s.unwatched, s.watchFault)
 }

@@ -138,7 +138,7 @@ func (k *keeper) between(c *copying) error {
 	err := k.openWindows(c.to.context, c.from.context)
 	c.pushes = err == nil
 	var drivers *cuda.Error
-	if errors.Is(err, errReach) || errors.As(err, &drivers) && !drivers.Lasts() {
+	if errors.Is(err, errReach) || errors.As(err, &drivers) && !errors.Is(err, cuda.ErrLasts) {
 		c.why, err = err.Error(), nil
 	}
 	return err

@@ -13,7 +13,7 @@ import (
 const (
 	windowCount     = 2
 	mostWindowBytes = 32 << 20 // each part takes some 5 µs beside its copy
-	windowShare     = 2048     // a window is at most this part of the GPU's memory
+	windowShare     = 2048     // a window is this part of the GPU's memory, if that is less, and no less than a granule
 )
 
 // side is what one GPU has for such copies. It is made at the first one and lasts as long as the keeper.
@@ -112,14 +112,18 @@ func (s *side) allow(own, from *cuda.Context) error {
 	return s.windows.Allow(from)
 }
 
-// push copies n bytes from one GPU to another by way of its windows. When it returns, nothing of it is under way.
+// push copies n bytes from one GPU to another by way of its windows. When it returns, nothing is under way, or the
+// error lasts.
 func (k *keeper) push(c *copying, to, from, n uint64) (err error) {
 	source, destination := k.sides[c.from.context], k.sides[c.to.context]
 	part := destination.windowBytes
 	for at, i := uint64(0), 0; at < n && err == nil; at, i = at+part, i+1 {
 		err = destination.through(i, source, c.to.device, to+at, c.from.device, from+at, min(part, n-at))
 	}
-	return errors.Join(err, source.queue.Wait(), destination.queue.Wait())
+	if fault := source.queue.Wait(); fault != nil {
+		return errors.Join(err, fault) // the destination may wait for it for ever; this lasts
+	}
+	return errors.Join(err, destination.queue.Wait())
 }
 
 // through queues the i-th part of a push: into the window whose turn it is once that is empty, and on from there.

@@ -35,6 +35,9 @@ type Watch struct {
 // NewWatch makes a Watch and tries it. ErrUnsupported: this kernel, or this process without /proc, cannot do it.
 func NewWatch(sys System) (*Watch, error) {
 	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	if errors.Is(err, unix.EMFILE) {
+		err = fmt.Errorf("%w: this user's processes have all that sysctl fs.inotify.max_user_instances allows", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: inotify_init: %w", object.ErrUnsupported, err)
 	}
