@@ -91,11 +91,7 @@ func (v *Mapping) ReadLater(s *Stream, to []byte, offset uint64) error {
 
 // CopyLater is CopyFrom through a queue, whose device has both mappings' memory mapped. It is done after Wait.
 func (v *Mapping) CopyLater(s *Stream, offset uint64, from *Mapping, fromOffset, bytes uint64) error {
-	at, err := v.part(offset, bytes)
-	if err != nil {
-		return err
-	}
-	source, err := from.part(fromOffset, bytes)
+	at, source, err := v.parts(offset, from, fromOffset, bytes)
 	if err != nil || bytes == 0 {
 		return err
 	}

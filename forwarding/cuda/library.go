@@ -206,6 +206,14 @@ func (v *Mapping) part(offset, bytes uint64) (C.tc_pointer, error) {
 	return v.at + C.tc_pointer(offset), nil
 }
 
+// parts checks a range of each of two mappings.
+func (v *Mapping) parts(offset uint64, from *Mapping, fromOffset, bytes uint64) (at, source C.tc_pointer, err error) {
+	if at, err = v.part(offset, bytes); err == nil {
+		source, err = from.part(fromOffset, bytes)
+	}
+	return at, source, err
+}
+
 // done waits for the device after a call that succeeded.
 func (v *Mapping) done(function string, result C.int) error {
 	if err := v.c.l.err(function, result); err != nil {
@@ -249,11 +257,7 @@ func (v *Mapping) Read(to []byte, offset uint64) error {
 
 // CopyFrom copies from another mapping, which may be one of another device's memory.
 func (v *Mapping) CopyFrom(offset uint64, from *Mapping, fromOffset, bytes uint64) error {
-	at, err := v.part(offset, bytes)
-	if err != nil {
-		return err
-	}
-	source, err := from.part(fromOffset, bytes)
+	at, source, err := v.parts(offset, from, fromOffset, bytes)
 	if err != nil || bytes == 0 {
 		return err
 	}

@@ -17,7 +17,7 @@ type copying struct {
 	id       uint64
 	sides    [2]clwire.KeeperPlace // as the first step named them, without offsets: to's, from's
 	pushes   bool                  // from one device to another by way of its windows
-	why      string                // not peers, or host memory is not pinned
+	why      string                // not pushes, or host memory is not pinned
 }
 
 // place is one side of a copy: memory of a device, or of the host.

@@ -73,11 +73,11 @@ type keeper struct {
 	driver   string
 	library  *cuda.Library // nil until it is needed
 	devices  []cuda.Device
-	contexts map[int]*cuda.Context // by ordinal: those that were needed
-	sides    map[*cuda.Context]*side
-	broken   error               // of the driver, where it lasts
-	copies   map[uint64]*copying // those that go on
-	over     []*copying          // those that have ended, and have their places mapped
+	contexts map[int]*cuda.Context   // by ordinal: those that were needed
+	sides    map[*cuda.Context]*side // of GPUs that copied to or from another one
+	broken   error                   // of the driver, where it lasts
+	copies   map[uint64]*copying     // those that go on
+	over     []*copying              // those that have ended, and have their places mapped
 	lent     map[uint64]*cuda.Owned
 	host     hostMemory
 	staging  staging

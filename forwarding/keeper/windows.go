@@ -16,7 +16,8 @@ const (
 	windowShare     = 2048     // a window is this part of the GPU's memory, if that is less, and no less than a granule
 )
 
-// side is what one GPU has for such copies. It is made at the first one and lasts as long as the keeper.
+// side is what one GPU has for such copies, as their source and as their destination. It is made at the first one and
+// lasts as long as the keeper.
 type side struct {
 	queue       *cuda.Stream
 	done        [windowCount]*cuda.Event // the last part that this GPU copied by way of each window
@@ -25,40 +26,23 @@ type side struct {
 	pushes      map[*cuda.Context]bool // who can, by what the driver answered
 }
 
-// newSide makes a GPU's queue and events.
-func newSide(c *cuda.Context) (s *side, err error) {
-	s = &side{pushes: map[*cuda.Context]bool{}}
-	s.queue, err = c.Stream()
-	for i := 0; i < windowCount && err == nil; i++ {
-		s.done[i], err = c.Event()
-	}
-	if err != nil {
-		return nil, errors.Join(err, s.free())
-	}
-	return s, nil
-}
-
-// free gives back what a side has that nothing uses, where it has it.
-func (s *side) free() (err error) {
-	for _, e := range s.done {
-		if e != nil {
-			err = errors.Join(err, e.Close())
-		}
-	}
-	if s.queue != nil {
-		err = errors.Join(err, s.queue.Close())
-	}
-	return err
-}
-
 // side gives a GPU's.
 func (k *keeper) side(c *cuda.Context) (*side, error) {
 	if s := k.sides[c]; s != nil {
 		return s, nil
 	}
-	s, err := newSide(c)
+	queue, err := c.Stream()
 	if err != nil {
 		return nil, err
+	}
+	s := &side{queue: queue, pushes: map[*cuda.Context]bool{}}
+	for i := range s.done {
+		if s.done[i], err = c.Event(); err != nil {
+			for _, e := range s.done[:i] {
+				err = errors.Join(err, e.Close())
+			}
+			return nil, errors.Join(err, queue.Close())
+		}
 	}
 	k.sides[c] = s
 	return s, nil
@@ -67,7 +51,7 @@ func (k *keeper) side(c *cuda.Context) (*side, error) {
 // errReach is why there is no way from one GPU to another but through host memory.
 var errReach = errors.New("the driver says that the one GPU does not reach the other's memory")
 
-// openWindows makes ready what a copy from one GPU to another needs that lasts. The error is errReach, or the driver's.
+// openWindows makes ready what a copy from one GPU to another needs that lasts. errReach: there is no such way.
 func (k *keeper) openWindows(to, from *cuda.Context) error {
 	if _, err := k.side(from); err != nil {
 		return err

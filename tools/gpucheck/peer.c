@@ -340,8 +340,8 @@ static int many(const int *fds, size_t size, int source)
 	return 0;
 }
 
-/* windows are memory of the destination's GPU that both have mapped: the source copies a part there, and the destination
- * copies it on, while the next part is on its way to the other window; as the keeper does it. */
+/* windows are memory of the destination's GPU that both have mapped: the source copies a part there, and the
+ * destination copies it on, while the next part is on its way to the other window; as the keeper does it. */
 enum { WINDOWS = 2, WINDOW = 32 * MIB };
 
 static int through(u64 to, u64 from, size_t size, u64 at, void *full[], void *empty[])

@@ -11,8 +11,8 @@
  *   CUDA_FAKE_PIN=N        how much host memory may be pinned (default all); CUDA_FAKE_PEERS=0: no device reaches another
  *   CUDA_FAKE_MODE=N       the compute mode of all devices (default 0; 2: prohibited, 3: exclusive process)
  *   CUDA_FAKE_ALLOW=CODE   what cuMemSetAccess answers for another device than the memory's (default 0)
- *   CUDA_FAKE_EAGER=BITS   devices, a bit each, that do what is queued as soon as they can (default 0: not before it is
- *                          waited for)
+ *   CUDA_FAKE_EAGER=BITS   devices, a bit each, that do at once what is queued, where nothing before it in its queue
+ *                          waits (default 0: not before it is waited for)
  *   CUDA_FAKE_NAMES=PATH   PATH.PID has the name of every call, a line each
  *   CUDA_FAKE_LOG=PATH     PATH.PID always has "calls N left N", left being what was not given back
  *
