@@ -17,7 +17,8 @@ const (
 	PaceRest = time.Millisecond
 )
 
-// Tires takes note of some work, when it began and what it took. true: PaceRest is to pass before there is more.
+// Tires takes note of some work, when it began and for how long it had the processor. true: PaceRest is to pass before
+// there is more.
 func (x *Pace) Tires(began time.Time, took time.Duration, othersWork bool) bool {
 	if began.Sub(x.latest) >= PaceRest {
 		x.worked = 0

@@ -9,6 +9,7 @@ import os
 import pwd
 import random
 import struct
+import sys
 import threading
 import time
 import weakref
@@ -177,7 +178,17 @@ class Client:
         """Connects again in a thread, since no request may follow. Called in any thread and under any lock."""
         if self._reconnect and self._background and not self._closed and not self._returns:
             self._returns = True
-            _thread.start_new_thread(_return, (weakref.ref(self),))
+            begins = _thread.allocate_lock()
+            begins.acquire()
+            try:
+                _thread.start_new_thread(_return, (weakref.ref(self), begins))
+            except RuntimeError:  # the interpreter ends, or there are too many threads: the next request connects
+                self._returns = False
+                return
+            # Until it has begun, Python before 3.12 takes it for this thread: what an interrupted end raises later
+            # (memory.when_gone) would be raised there, and lost. In an interpreter that ends it does not begin.
+            if not sys.is_finalizing():
+                begins.acquire()
 
     def _before_fork(self) -> Optional[Connection]:
         """Ends the background thread. Returns the connection, or None if it had no thread."""
@@ -999,8 +1010,9 @@ class _Lost:
             client._lost()
 
 
-def _return(ref: "weakref.ref[Client]") -> None:
-    """Connects a client again, as long as a daemon keeps its references for it."""
+def _return(ref: "weakref.ref[Client]", begins: "_thread.LockType") -> None:
+    """Connects a client again, as long as a daemon keeps its references for it. Releases begins at once."""
+    begins.release()
     deadline, pause = time.monotonic() + _RETURN_SECONDS, _FIRST_PAUSE
     while True:
         client = ref()

@@ -226,6 +226,26 @@ class Interrupts(unittest.TestCase):
             with tendril.connect(self.fake.path, background=background) as store:
                 self.storm(work, apart, rests, twice)
 
+    def test_an_interrupt_behind_a_loss(self):
+        """It is raised in the thread that is to have it, not in the one that connects again and has not begun."""
+        lost = []
+        with tendril.connect(self.fake.path) as store:
+            for i in range(20):
+                store.status()
+                try:
+                    store._lost()
+                    memory._raise_later(threading.get_ident(), KeyboardInterrupt)
+                    for _ in range(3):
+                        abs(0)
+                    lost.append(i)
+                    break
+                except KeyboardInterrupt:
+                    pass
+                deadline = time.monotonic() + PATIENCE
+                while store._returns and time.monotonic() < deadline:
+                    time.sleep(0.001)
+        self.assertEqual((lost, self.swallowed), ([], []))
+
     def test_nobody_waits_for_a_reader(self):
         """A request of asyncio that is interrupted leaves the next one a thread that reads, and nothing that waits for
         a reply. So does get_many.
