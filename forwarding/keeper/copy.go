@@ -15,7 +15,7 @@ import (
 type copying struct {
 	to, from place
 	id       uint64
-	sides    [2]clwire.KeeperPlace // as the first step named them, without offsets: to's, from's
+	places   [2]clwire.KeeperPlace // as the first step named them, without offsets: to's, from's
 	pushes   bool                  // from one device to another by way of its windows
 	why      string                // not pushes, or host memory is not pinned
 }
@@ -43,7 +43,7 @@ func (k *keeper) copy(m *clwire.KeeperCopy, files []int) (way clwire.KeeperWay, 
 		}
 		k.copies[m.ID] = c
 	}
-	if c.sides != sidesOf(m) {
+	if c.places != placesOf(m) {
 		err = fmt.Errorf("copy %d goes on between other places", m.ID)
 	} else {
 		way, err = k.step(c, m)
@@ -55,7 +55,7 @@ func (k *keeper) copy(m *clwire.KeeperCopy, files []int) (way clwire.KeeperWay, 
 	return way, c.why, err
 }
 
-func sidesOf(m *clwire.KeeperCopy) [2]clwire.KeeperPlace {
+func placesOf(m *clwire.KeeperCopy) [2]clwire.KeeperPlace {
 	to, from := m.To, m.From
 	to.Offset, from.Offset = 0, 0
 	return [2]clwire.KeeperPlace{to, from}
@@ -82,7 +82,7 @@ func (p *place) free() error {
 
 // begin maps both places.
 func (k *keeper) begin(m *clwire.KeeperCopy, to, from int) (*copying, error) {
-	c := &copying{id: m.ID, sides: sidesOf(m)}
+	c := &copying{id: m.ID, places: placesOf(m)}
 	if m.To.Device == "" && m.From.Device == "" {
 		return nil, errors.New("a copy between two places in host memory")
 	}
@@ -171,6 +171,11 @@ func (k *keeper) step(c *copying, m *clwire.KeeperCopy) (clwire.KeeperWay, error
 	case c.to.context == c.from.context:
 		return clwire.KeeperOnDevice, c.to.device.CopyFrom(to, c.from.device, from, n)
 	case c.pushes:
+		if err := k.between(c); err != nil { // the windows were unmapped, perhaps (withRoom)
+			return "", err
+		}
+	}
+	if c.pushes {
 		return clwire.KeeperPeer, k.push(c, to, from, n)
 	}
 	return k.acrossHost(c, to, from, n)

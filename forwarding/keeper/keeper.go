@@ -265,7 +265,11 @@ func (k *keeper) allocate(m *clwire.KeeperAllocate) (fd int, bytes uint64, err e
 	if bytes = (m.Bytes + granule - 1) &^ (granule - 1); bytes < m.Bytes || bytes == 0 {
 		return -1, 0, fmt.Errorf("an allocation of %d bytes", m.Bytes)
 	}
-	memory, err := c.Create(bytes)
+	var memory *cuda.Memory
+	err = k.withRoom(c, func() error {
+		memory, err = c.Create(bytes)
+		return err
+	})
 	if err != nil {
 		if sortOf(err) == clwire.KeeperFull {
 			bytes, _ = c.FreeBytes() // 0 where the driver does not say

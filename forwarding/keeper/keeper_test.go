@@ -37,6 +37,7 @@ func begin(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{t: t, driver: fakecuda.Build(t), log: filepath.Join(t.TempDir(), "log")}
 	t.Setenv("CUDA_FAKE_LOG", r.log)
+	t.Setenv("CUDA_FAKE_WATCH", "0") // this process would take an instance of inotify for each keeper
 	return r
 }
 
@@ -571,6 +572,7 @@ func TestNoWindowsBetweenGPUs(t *testing.T) {
 		{"CUDA_FAKE_ALLOW", "801", "0", "cuMemSetAccess"},
 	} {
 		r := begin(t)
+		t.Setenv("CUDA_FAKE_WATCH", "1")
 		t.Setenv(x.variable, x.value)
 		r.start(Options{})
 		a, b := r.device(0, size), r.device(1, size)
@@ -594,6 +596,69 @@ func TestNoWindowsBetweenGPUs(t *testing.T) {
 			t.Error(err)
 		}
 		t.Setenv(x.variable, x.again)
+	}
+}
+
+// TestWindowsMakeRoom: who asks for memory of a full GPU, for an object or a copy to be lent, gets what its windows
+// take. A copy that goes on meanwhile takes another way, and later ones have windows again.
+func TestWindowsMakeRoom(t *testing.T) {
+	const size = 4 << 20
+	data := pattern(size)
+	for _, lends := range []bool{false, true} {
+		r := begin(t)
+		t.Setenv("CUDA_FAKE_WATCH", "1")
+		t.Setenv("CUDA_FAKE_BYTES", strconv.Itoa(2*size+2<<20))
+		r.start(Options{})
+		a, b := r.device(0, size), r.device(1, size)
+		if reply := r.copy(a, r.host(data), size); reply.Error != "" {
+			t.Fatal(reply.Error)
+		}
+		part := func(i uint64, files ...int) *clwire.KeeperReply {
+			m := &clwire.KeeperCopy{ID: 700, To: b.KeeperPlace, From: a.KeeperPlace, Bytes: size / 4, Last: i == 3}
+			m.To.Offset, m.From.Offset = i*size/4, i*size/4
+			reply, _ := r.ask(&clwire.KeeperRequest{Copy: m}, files...)
+			return reply
+		}
+		if reply := part(0, b.fd, a.fd); reply.Error != "" || reply.Way != clwire.KeeperPeer {
+			t.Fatalf("%+v", reply)
+		}
+		var taken spot
+		var err error
+		if lends {
+			lend := &clwire.KeeperRequest{Lend: &clwire.KeeperLend{ID: 1, From: b.KeeperPlace, Bytes: size}}
+			if reply, _ := r.ask(lend, b.fd); reply.Error != "" {
+				t.Fatal(reply.Error)
+			}
+		} else if taken, err = r.allocate(1, size+2<<20); err != nil {
+			t.Fatal(err)
+		}
+		more := &clwire.KeeperRequest{Allocate: &clwire.KeeperAllocate{Device: gpu(1), Bytes: size}}
+		if reply, _ := r.ask(more); reply.Fault != clwire.KeeperFull {
+			t.Errorf("no windows, and no memory: %+v", reply)
+		}
+		reply := part(1)
+		if reply.Error != "" || reply.Way != clwire.KeeperStaged || !strings.Contains(reply.Why, "OUT_OF_MEMORY") {
+			t.Errorf("it goes on: %+v", reply)
+		}
+		if lends {
+			r.ask(&clwire.KeeperRequest{Free: &clwire.KeeperFree{IDs: []uint64{1}}})
+		} else {
+			unix.Close(taken.fd)
+		}
+		for i := range uint64(2) {
+			if reply := part(2 + i); reply.Error != "" || reply.Way != clwire.KeeperStaged {
+				t.Errorf("it goes on: %+v", reply)
+			}
+		}
+		if !bytes.Equal(r.contents(b, size), data) {
+			t.Error("the bytes differ")
+		}
+		if reply := r.copy(b, a, size); reply.Error != "" || reply.Way != clwire.KeeperPeer {
+			t.Errorf("afterwards: %+v", reply)
+		}
+		if err := r.end(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

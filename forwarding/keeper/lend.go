@@ -38,7 +38,11 @@ func (k *keeper) lend(m *clwire.KeeperLend, fd int) (handle string, bytes uint64
 
 // lendCopy is lend of what is mapped. Where the device is full, bytes is what is free.
 func (k *keeper) lendCopy(m *clwire.KeeperLend, from place, bytes uint64) (string, uint64, error) {
-	own, err := from.context.Own(bytes)
+	var own *cuda.Owned
+	err := k.withRoom(from.context, func() (err error) {
+		own, err = from.context.Own(bytes)
+		return err
+	})
 	if err != nil {
 		free := uint64(0)
 		if sortOf(err) == clwire.KeeperFull {

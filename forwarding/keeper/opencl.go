@@ -52,7 +52,7 @@ type clMemory struct {
 
 // clCopy is a copy that goes on.
 type clCopy struct {
-	sides    [2]clwire.KeeperPlace
+	places   [2]clwire.KeeperPlace
 	to, from clPlace
 }
 
@@ -322,7 +322,7 @@ func (o *openCL) copy(m *clwire.KeeperCopy, files []int) (err error) {
 		}
 		o.copies[m.ID] = c
 	}
-	if c.sides != sidesOf(m) {
+	if c.places != placesOf(m) {
 		err = fmt.Errorf("copy %d goes on between other places", m.ID)
 	} else {
 		err = c.step(m)
@@ -334,7 +334,7 @@ func (o *openCL) copy(m *clwire.KeeperCopy, files []int) (err error) {
 }
 
 func (o *openCL) begin(m *clwire.KeeperCopy, to, from int) (c *clCopy, err error) {
-	c = &clCopy{sides: sidesOf(m)}
+	c = &clCopy{places: placesOf(m)}
 	if m.To.Device == "" && m.From.Device == "" {
 		return nil, errors.New("a copy between two places in host memory")
 	}

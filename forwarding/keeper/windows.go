@@ -3,13 +3,14 @@ package keeper
 import (
 	"errors"
 
+	"tendril/forwarding/clwire"
 	"tendril/forwarding/cuda"
 )
 
 // Between two GPUs a copy goes through memory of the keeper's own on the destination, its windows: the source pushes a
-// part into one, while the destination copies the part before on from the other. Windows stay, so each source has them
-// mapped once. To map the objects themselves for the other GPU can take the driver longer than the copy: from 512 MiB
-// on 9 ms on two H200s, which copy 1 GiB in 2.7 (docs/PERFORMANCE.md).
+// part into one, while the destination copies the part before on from the other. Windows stay until their memory is
+// asked for, so each source has them mapped once. To map the objects themselves for the other GPU can take the driver
+// longer than the copy: from 512 MiB on 9 ms on two H200s, which copy 1 GiB in 2.7 (docs/PERFORMANCE.md).
 const (
 	windowCount     = 2
 	mostWindowBytes = 32 << 20 // each part takes some 5 µs beside its copy
@@ -78,22 +79,46 @@ func (k *keeper) openWindows(to, from *cuda.Context) error {
 
 // allow lets another GPU push to this one's windows, which it makes where there are none.
 func (s *side) allow(own, from *cuda.Context) error {
-	if s.windows == nil {
-		granule, err := own.Granularity()
-		if err != nil {
-			return err
-		}
-		s.windowBytes = min(mostWindowBytes, max(granule, own.Bytes()/windowShare&^(granule-1)))
-		memory, err := own.Create(s.windowBytes * windowCount)
-		if err != nil {
-			return err
-		}
-		s.windows, err = memory.Map()
-		if err = errors.Join(err, memory.Release()); err != nil { // a mapping keeps the memory by itself
-			return err
-		}
+	if s.windows != nil {
+		return s.windows.Allow(from)
 	}
-	return s.windows.Allow(from)
+	granule, err := own.Granularity()
+	if err != nil {
+		return err
+	}
+	s.windowBytes = min(mostWindowBytes, max(granule, own.Bytes()/windowShare&^(granule-1)))
+	memory, err := own.Create(s.windowBytes * windowCount)
+	if err != nil {
+		return err
+	}
+	windows, err := memory.Map()
+	err = errors.Join(err, memory.Release()) // a mapping keeps the memory by itself
+	if err == nil {
+		err = windows.Allow(from)
+	}
+	if err == nil {
+		s.windows = windows
+	} else if windows != nil {
+		err = errors.Join(err, windows.Unmap())
+	}
+	return err
+}
+
+// withRoom runs f, which takes memory of a device. Where that is full it unmaps the device's windows, which nobody is
+// charged for, and runs f again. A copy that goes on by way of them makes them anew, or takes another way.
+// Precondition: nothing is under way.
+func (k *keeper) withRoom(c *cuda.Context, f func() error) error {
+	err, s := f(), k.sides[c]
+	if err == nil || sortOf(err) != clwire.KeeperFull || s == nil || s.windows == nil {
+		return err
+	}
+	windows := s.windows
+	s.windows = nil
+	clear(s.pushes)
+	if fault := windows.Unmap(); fault != nil {
+		return errors.Join(err, fault)
+	}
+	return f()
 }
 
 // push copies n bytes from one GPU to another by way of its windows. When it returns, nothing is under way, or the

@@ -5,6 +5,7 @@
  *   CUDA_VISIBLE_DEVICES   which of them, and in which order: numbers, or GPU-UUID
  *   CUDA_FAKE_BYTES=N      what one device has for this process's allocations (default 64 MiB); they take it until nobody
  *                          has them any more, in any process, or without inotify until they are released
+ *   CUDA_FAKE_WATCH=0      without inotify: of its instances a user has few (128), and each copy of this takes one
  *   CUDA_FAKE_FAIL=I:CODE  the I-th call of this process, counted from 1, answers CODE
  *   CUDA_FAKE_DIE=I        the I-th call ends the process by SIGKILL; CUDA_FAKE_HANG=I: it never returns
  *   CUDA_FAKE_ONCE=PATH    FAIL, DIE and HANG hold for the process that makes this file, and for none after it
@@ -44,7 +45,7 @@ static int initialised, contexts[DEVICES];
 static size_t used[DEVICES];
 /* the kernel says when the last descriptor and mapping of an allocation is gone */
 static int watch = -1;
-static struct { int number, device; size_t bytes; } taken[HANDLES]; /* bytes 0: none */
+static struct { int wd, device; size_t bytes; } taken[HANDLES]; /* bytes 0: none */
 static struct { int fd, device; size_t bytes; int own; } handles[HANDLES];
 static struct { char *at; size_t bytes; int mapped, device, accessible, plain; unsigned reach; } ranges[HANDLES];
 static struct { char *at; size_t bytes; int read_only; } pins[HANDLES];
@@ -280,15 +281,15 @@ int cuStreamSynchronize(void *stream)
 static int take(int fd, int device, size_t bytes)
 {
 	char path[64];
-	int number;
-	if (watch < 0 && (watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) < 0)
+	int wd;
+	if (!number("CUDA_FAKE_WATCH", 1) || (watch < 0 && (watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) < 0))
 		return 0;
 	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-	if ((number = inotify_add_watch(watch, path, IN_DELETE_SELF)) < 0)
+	if ((wd = inotify_add_watch(watch, path, IN_DELETE_SELF)) < 0)
 		return 0;
 	for (int i = 0; i < HANDLES; i++)
 		if (!taken[i].bytes) {
-			taken[i].number = number;
+			taken[i].wd = wd;
 			taken[i].device = device;
 			taken[i].bytes = bytes;
 			used[device] += bytes;
@@ -306,7 +307,7 @@ static void refresh(void)
 		for (char *at = events; at < events + n;) {
 			struct inotify_event *e = (struct inotify_event *)at;
 			for (int i = 0; e->mask & IN_IGNORED && i < HANDLES; i++)
-				if (taken[i].bytes && taken[i].number == e->wd) {
+				if (taken[i].bytes && taken[i].wd == e->wd) {
 					used[taken[i].device] -= taken[i].bytes;
 					taken[i].bytes = 0;
 				}
@@ -443,12 +444,16 @@ int cuMemAlloc_v2(uint64_t *at, size_t bytes)
 	CALL;
 	if (current < 0 || bytes == 0)
 		END(INVALID_VALUE);
+	refresh();
+	if (used[current] + bytes > (size_t)number("CUDA_FAKE_BYTES", 64 << 20))
+		END(OUT_OF_MEMORY);
 	if ((fd = memfd_create("fakecuda plain", MFD_CLOEXEC)) < 0)
 		END(OUT_OF_MEMORY);
 	if (ftruncate(fd, bytes) || !plain(fd, bytes, at)) {
 		close(fd);
 		END(OUT_OF_MEMORY);
 	}
+	take(fd, current, bytes); /* without inotify it takes none */
 	END(SUCCESS);
 }
 
