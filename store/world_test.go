@@ -1360,5 +1360,5 @@ func TestWorld(t *testing.T) {
 	if ran > 1 && (pins == 0 || seen == 0) {
 		t.Errorf("%d objects held in slots of the index, %d seen there meanwhile", pins, seen)
 	}
-	waitFor(t, func() bool { return resources(t) == before })
+	wantNoMoreThan(t, before)
 }
