@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
@@ -85,7 +86,7 @@ func (s *Store) judge() {
 	}
 	wanted := make(map[uint64]struct{})
 	s.mu.Lock()
-	steps := 0
+	limit, steps := cmp.Or(s.search.limit, searchTime), 0
 	for number := range s.disputed {
 		if inode, ok := alive[number]; ok {
 			wanted[inode] = struct{}{}
@@ -93,7 +94,7 @@ func (s *Store) judge() {
 		s.breathe(&steps)
 	}
 	s.unlock()
-	holders, whole := s.search.Find(wanted, searchTime)
+	holders, whole := s.search.Find(wanted, limit)
 	if !whole {
 		return
 	}

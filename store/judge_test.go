@@ -52,6 +52,7 @@ func TestReaderPaysForWhatItKeeps(t *testing.T) {
 	}
 	const reader, size = 65533, 3 << 20
 	s := newStore(t, Options{TenantBytes: 8 << 20})
+	s.search.limit = 5 * time.Minute // a busy machine has many processes
 	owner := connect(t, s, "owner")
 	other, err := s.Connect(Owner{Tenant: "reader", Principals: []string{"uid:65533"}})
 	if err != nil {
@@ -111,9 +112,8 @@ func TestReaderPaysForWhatItKeeps(t *testing.T) {
 	waitFor(t, func() bool { judgeNow(s); return chargedTo(s, "owner") < size })
 	end()
 	endToo()
-	if got := s.Status(); got.KeptBytes != 0 {
-		t.Errorf("when nobody has it: %+v", got)
-	}
+	// who looks through processes at this moment may have it for a moment
+	waitFor(t, func() bool { return s.Status().KeptBytes == 0 })
 	mustAgree(t, s, true)
 }
 
@@ -153,6 +153,9 @@ func TestReaderPaysAfterATakeover(t *testing.T) {
 			other.Close()
 			owner.Close()
 			next := handOver(t, s, s.opts)
+			next.mu.Lock()
+			next.search.limit = 5 * time.Minute
+			next.mu.Unlock()
 			if deleted == "after it came back" {
 				again, err := next.Connect(who)
 				if err != nil {
