@@ -45,7 +45,7 @@ func NewWatch(sys System) (*Watch, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := w.try(sys); err != nil {
+	if err := w.try(sys, tryTime); err != nil {
 		w.Close()
 		return nil, fmt.Errorf("%w: asking the kernel to report free memory: %w", object.ErrUnsupported, err)
 	}
@@ -71,8 +71,12 @@ func AdoptWatch(fd int) (*Watch, error) {
 	return &Watch{fd: fd, file: os.NewFile(uintptr(again), "inotify")}, nil
 }
 
+// tryTime is how long NewWatch waits for a report. It is there at once, unless somebody has the memory for a moment: a
+// child of this process between fork and exec, or who looks through its descriptors.
+const tryTime = 5 * time.Second
+
 // try sees that memory which somebody has is not reported, and that it is once nobody has.
-func (w *Watch) try(sys System) error {
+func (w *Watch) try(sys System, limit time.Duration) error {
 	m, err := Create(sys, PageBytes)
 	if err != nil {
 		return err
@@ -87,6 +91,10 @@ func (w *Watch) try(sys System) error {
 	early, _ := w.Freed()
 	unix.Close(kept)
 	late, _ := w.Freed()
+	for until := time.Now().Add(limit); err == nil && len(late) == 0 && time.Now().Before(until); {
+		time.Sleep(time.Millisecond)
+		late, _ = w.Freed()
+	}
 	if err == nil && (len(early) != 0 || len(late) != 1 || late[0] != number) {
 		err = fmt.Errorf("inotify reported %v while memory was in use and %v afterwards, want [%d] afterwards",
 			early, late, number)
