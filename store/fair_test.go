@@ -91,7 +91,7 @@ func TestManyWaits(t *testing.T) {
 	c, other := connect(t, s, "x"), connect(t, s, "y")
 	before := runtime.NumGoroutine()
 	var timedOut, there, last atomic.Int32
-	soon, late := time.Now().Add(50*time.Millisecond), time.Now().Add(time.Hour)
+	soon, late := time.Now().Add(time.Hour), time.Now().Add(2*time.Hour)
 	count := func(err error, more bool) {
 		if !more {
 			last.Add(1)
@@ -103,7 +103,7 @@ func TestManyWaits(t *testing.T) {
 			timedOut.Add(1)
 		}
 	}
-	var cancelled []*Pending
+	var brief, cancelled []*Pending
 	for i := range n {
 		until := soon
 		if i%2 == 0 {
@@ -116,6 +116,9 @@ func TestManyWaits(t *testing.T) {
 		if i%4 == 0 {
 			cancelled = append(cancelled, p)
 		}
+		if i%2 != 0 {
+			brief = append(brief, p)
+		}
 	}
 	if more := runtime.NumGoroutine() - before; more > 50 {
 		t.Errorf("%d waits hold %d goroutines", n, more)
@@ -126,6 +129,12 @@ func TestManyWaits(t *testing.T) {
 		}
 	}
 	sealedObject(t, other, Spec{SizeBytes: 1, Name: "a", Class: object.Named}) // another tenant's
+	s.mu.Lock()
+	for _, p := range brief { // their time is over at one moment, however long it took to make all
+		p.until = soon.Add(-time.Hour)
+	}
+	s.setAlarm(c.tenant)
+	s.mu.Unlock()
 	waitFor(t, func() bool { return timedOut.Load() == n/2 })
 	sealedObject(t, c, Spec{SizeBytes: 1, Name: "a", Class: object.Named})
 	sealedObject(t, c, Spec{SizeBytes: 1, Name: "b/c", Class: object.Named})
