@@ -345,7 +345,7 @@ func child() {
 		fmt.Println(err)
 		os.Exit(1)
 	}
-	child := exec.Command("sleep", "60")
+	child := exec.Command("sleep", "3600")
 	child.ExtraFiles = []*os.File{os.NewFile(uintptr(d.fd), "socket")}
 	if err := child.Start(); err != nil {
 		os.Exit(1)

@@ -44,19 +44,20 @@ func securePair(t *testing.T) (*Remote, *Stream) {
 	defer l.Close()
 	served := make(chan *Stream, 1)
 	go func() {
-		raw, err := l.Accept()
-		if err != nil {
-			served <- nil
-			return
+		for {
+			raw, err := l.Accept()
+			if err != nil {
+				served <- nil
+				return
+			}
+			secure := tls.Server(raw,
+				&tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}})
+			if secure.Handshake() == nil {
+				served <- NewStream(secure, raw)
+				return
+			}
+			raw.Close() // who looks for a node that had this port before
 		}
-		secure := tls.Server(raw,
-			&tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}})
-		if secure.Handshake() != nil {
-			raw.Close()
-			served <- nil
-			return
-		}
-		served <- NewStream(secure, raw)
 	}()
 	socket, err := DialTCP(t.Context(), l.Addr().String(), 5*time.Minute)
 	if err != nil {
