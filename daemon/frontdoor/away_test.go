@@ -63,7 +63,7 @@ func keep(t testing.TB, link *ipc.Remote, limit time.Duration) *wire.ResumeSessi
 	}
 	var kept wire.KeepSessionReply
 	if err := kept.Decode(f.Payload); err != nil ||
-		time.Duration(kept.Millis)*time.Millisecond != min(limit, time.Minute) {
+		time.Duration(kept.Millis)*time.Millisecond != min(limit, patience) {
 		t.Fatalf("%d ms, %v", kept.Millis, err)
 	}
 	return &wire.ResumeSessionRequest{Session: session, Secret: kept.Secret}
@@ -210,7 +210,7 @@ func TestSessionsThatDoNotWait(t *testing.T) {
 	})
 	t.Run("revoked", func(t *testing.T) {
 		link := mustEnter(t, d, own)
-		m := keep(t, link, time.Minute)
+		m := keep(t, link, patience)
 		link.Shutdown()
 		await.Until(t, "it waits", func() bool { return d.waiting() == 1 })
 		d.EndIf(func(p Peer) bool { return p.Subject == "client" }, ErrRevoked)
@@ -220,7 +220,7 @@ func TestSessionsThatDoNotWait(t *testing.T) {
 	})
 	t.Run("a broken rule", func(t *testing.T) {
 		link := mustEnter(t, d, own)
-		m := keep(t, link, time.Minute)
+		m := keep(t, link, patience)
 		if _, err := ask(link, wire.LeaveSession, &wire.Number{N: 1}); !errors.Is(err, object.ErrProtocol) {
 			t.Error(err)
 		}
@@ -228,7 +228,7 @@ func TestSessionsThatDoNotWait(t *testing.T) {
 	})
 	t.Run("the daemon's end", func(t *testing.T) {
 		link := mustEnter(t, d, own)
-		m := keep(t, link, time.Minute)
+		m := keep(t, link, patience)
 		link.Shutdown()
 		await.Until(t, "it waits", func() bool { return d.waiting() == 1 })
 		d.Close()
@@ -289,7 +289,7 @@ func TestSessionSecretIsInNoLog(t *testing.T) {
 	d := openFar(t, func(o *Options) { o.Log = log })
 	own := certificateFrom(t, d.cluster.authority, pki.User)
 	link := mustEnter(t, d, own)
-	m := keep(t, link, time.Minute)
+	m := keep(t, link, patience)
 	link.Shutdown()
 	await.Until(t, "it waits", func() bool { return d.waiting() == 1 })
 	wrong := *m

@@ -215,7 +215,7 @@ func TestHoldWaits(t *testing.T) {
 	}
 	answered := make(chan error, 1)
 	go func() {
-		_, err := ask(links[0], wire.Hold, &wire.GetRequest{Name: "late", WaitMS: 60_000})
+		_, err := ask(links[0], wire.Hold, &wire.GetRequest{Name: "late", WaitMS: 1 << 30})
 		answered <- err
 	}()
 	id, err := d.upload(t, links[1], wire.CreateRequest{Name: "late", Class: object.Named})

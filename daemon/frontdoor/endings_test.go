@@ -44,32 +44,32 @@ func TestWhyASessionEnded(t *testing.T) {
 		end   func(t *testing.T, link *ipc.Remote, session uint64)
 		says  string // "": nothing
 	}{
-		"by somebody": {time.Minute, func(t *testing.T, _ *ipc.Remote, session uint64) {
+		"by somebody": {patience, func(t *testing.T, _ *ipc.Remote, session uint64) {
 			if err := d.EndSession(session, errors.New("ended by somebody")); err != nil {
 				t.Error(err)
 			}
 		}, "ended by somebody"},
-		"by somebody, while it waits": {time.Minute, func(t *testing.T, link *ipc.Remote, session uint64) {
+		"by somebody, while it waits": {patience, func(t *testing.T, link *ipc.Remote, session uint64) {
 			waits(link)
 			if err := d.EndSession(session, errors.New("ended by somebody")); err != nil {
 				t.Error(err)
 			}
 		}, "ended by somebody"},
-		"revoked": {time.Minute, func(*testing.T, *ipc.Remote, uint64) {
+		"revoked": {patience, func(*testing.T, *ipc.Remote, uint64) {
 			d.EndIf(func(p Peer) bool { return p.Subject == "client" }, ErrRevoked)
 		}, "its certificate was revoked"},
-		"revoked while it waits": {time.Minute, func(_ *testing.T, link *ipc.Remote, _ uint64) {
+		"revoked while it waits": {patience, func(_ *testing.T, link *ipc.Remote, _ uint64) {
 			waits(link)
 			d.EndIf(func(p Peer) bool { return p.Subject == "client" }, ErrRevoked)
 		}, "its certificate was revoked"},
 		"too late": {20 * time.Millisecond, func(_ *testing.T, link *ipc.Remote, _ uint64) { link.Shutdown() },
 			"waited 20ms for its client"},
-		"a broken rule": {time.Minute, func(t *testing.T, link *ipc.Remote, _ uint64) {
+		"a broken rule": {patience, func(t *testing.T, link *ipc.Remote, _ uint64) {
 			if _, err := ask(link, wire.LeaveSession, &wire.Number{N: 1}); !errors.Is(err, object.ErrProtocol) {
 				t.Error(err)
 			}
 		}, "broke a rule"},
-		"it left": {time.Minute, func(t *testing.T, link *ipc.Remote, _ uint64) {
+		"it left": {patience, func(t *testing.T, link *ipc.Remote, _ uint64) {
 			if _, err := ask(link, wire.LeaveSession, nil); err != nil {
 				t.Error(err)
 			}
@@ -120,7 +120,7 @@ func TestASessionIsEndedAsItsConnectionBreaks(t *testing.T) {
 	own := certificateFrom(t, d.cluster.authority, pki.User)
 	for range 40 {
 		link := mustEnter(t, d, own)
-		m := keep(t, link, time.Minute)
+		m := keep(t, link, patience)
 		cut := make(chan struct{})
 		go func() {
 			defer close(cut)

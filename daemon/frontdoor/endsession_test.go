@@ -15,7 +15,7 @@ import (
 // A session ends for its tenant and for the daemon's owner, wherever it is: with its connection, or where it waits for
 // its client.
 func TestEndSession(t *testing.T) {
-	d := open(t, func(o *Options) { o.farewellTime = 50 * time.Millisecond })
+	d := open(t, nil)
 	program, killer := d.dial(t).hello(), d.dial(t).hello()
 	f, err := program.ask(wire.OpenSession, &wire.OpenSessionRequest{})
 	session := sessionOf(t, f, err)
@@ -48,7 +48,7 @@ func TestEndSessionOfAnotherMachine(t *testing.T) {
 	admin := d.dial(t).hello()
 	for _, waits := range []bool{false, true} {
 		link := mustEnter(t, d, own)
-		m := keep(t, link, time.Minute)
+		m := keep(t, link, patience)
 		if waits {
 			link.Shutdown()
 			await.Until(t, "it waits", func() bool { return d.waiting() == 1 })
@@ -71,7 +71,7 @@ func TestEndSessionOfAnotherMachine(t *testing.T) {
 
 func TestEndSessionOfAnotherTenant(t *testing.T) {
 	d := openFar(t, func(o *Options) { o.Admin = func(uint32) bool { return false } })
-	m := keep(t, mustEnter(t, d, certificateFrom(t, d.cluster.authority, pki.User)), time.Minute)
+	m := keep(t, mustEnter(t, d, certificateFrom(t, d.cluster.authority, pki.User)), patience)
 	stranger := d.dial(t).hello() // tenant t
 	if _, err := stranger.ask(wire.EndSession, &wire.Number{N: m.Session}); !errors.Is(err, object.ErrPermission) ||
 		!d.backend.isOpen(m.Session) {

@@ -123,7 +123,7 @@ func openFar(t testing.TB, change ...func(*Options)) *farDoor {
 	far.door = open(t, func(o *Options) {
 		o.Cluster, o.TLS = far.cluster, pki.ServerConfig(ring.Certificate, verifier)
 		o.Admin = func(uid uint32) bool { return int(uid) == os.Getuid() }
-		o.ResumeTime = time.Minute
+		o.ResumeTime = patience
 		o.Void = func(leaf *x509.Certificate) bool {
 			serial, err := pki.SerialOf(leaf)
 			return err != nil || verifier.Revoked(serial) || verifier.Issuer(leaf) == nil
