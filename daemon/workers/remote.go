@@ -136,7 +136,7 @@ func (p *Pool) handRemote(w *worker, id uint64, r RemoteRequest) (OpenedRemote, 
 	if err != nil {
 		return o, err
 	}
-	if o.WorkerSHA256, err = w.hearRemoteReady(r.Plaintext); err != nil {
+	if o.WorkerSHA256, err = w.hearRemoteReady(r.Plaintext, p.opts.StartTimeout); err != nil {
 		return o, err
 	}
 	if o.Tickets, err = p.issueTickets(w, id, lanesTo(r.Lanes), r.From); err != nil {
@@ -151,9 +151,10 @@ func (p *Pool) handRemote(w *worker, id uint64, r RemoteRequest) (OpenedRemote, 
 	return o, nil
 }
 
-// hearRemoteReady waits for the worker's certificate.
-func (w *worker) hearRemoteReady(plaintext bool) (sum [sha256.Size]byte, err error) {
-	_ = w.control.SetReadDeadline(time.Now().Add(assignLimit))
+// hearRemoteReady waits for the worker's certificate, as long as for its start: it computes one, and may have to wait
+// for a processor. The session's end ends the worker, and the wait.
+func (w *worker) hearRemoteReady(plaintext bool, limit time.Duration) (sum [sha256.Size]byte, err error) {
+	_ = w.control.SetReadDeadline(time.Now().Add(limit))
 	m, err := w.hearPacket()
 	if err != nil {
 		return sum, fmt.Errorf("worker %d does not get ready for another machine: %w", w.pid, err)
