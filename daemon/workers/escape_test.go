@@ -1,13 +1,14 @@
 package workers
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+
+	"tendril/tools/e2e/await"
 )
 
 // holders counts other processes that have a file open or mapped, by its inode.
@@ -49,13 +50,15 @@ func TestNothingOutlivesItsSession(t *testing.T) {
 			if _, err := o.Socket.WriteString("k"); err != nil {
 				return err
 			}
-			alive, _, err := p.Fate(t.Context(), 1, o.ID)
-			if alive {
-				err = fmt.Errorf("its worker does not end: %w", err)
-			}
+			var err error
+			await.Until(t, "its worker's end", func() bool { // Fate waits for a second
+				var alive bool
+				alive, _, err = p.Fate(t.Context(), 1, o.ID)
+				return !alive
+			})
 			return err
 		},
-		"the pool closes": func(p *Pool, _ Opened) error { return p.Close() },
+		"the pool closes": func(p *Pool, _ Opened) error { return ended(p) },
 	} {
 		t.Run(how, func(t *testing.T) {
 			p, _ := newPool(t, nil, "escapes")

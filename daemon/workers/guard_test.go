@@ -46,7 +46,7 @@ func fakeDaemon(dir string) {
 	pid, _, _ := strings.Cut(strings.TrimPrefix(line, "pid="), " ")
 	fmt.Println(pid, p.guardPID(), err)
 	if _, err := os.Stdin.Read(make([]byte, 1)); err == nil { // a byte: an end in good order
-		if err := p.Close(); err != nil {
+		if err := ended(p); err != nil {
 			panic(err)
 		}
 		return
