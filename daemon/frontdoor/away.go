@@ -123,10 +123,10 @@ func (c *connection) depart(why error) {
 		patience = min(patience, c.srv.opts.closedGrace)
 	}
 	a := &awaySession{session: c.session, peer: c.peerNow(), keeping: k, attached: c.attached, store: c.store}
+	c.srv.opts.Backend.SessionAway(a.session, time.Now().Add(patience), "") // before its client can be back
 	if !c.handOver(a, patience) {
 		return
 	}
-	c.srv.opts.Backend.SessionAway(a.session, time.Now().Add(patience), "")
 	c.srv.opts.Log.WithFields(c.who()).WithField("session",
 		a.session).WithError(why).Infof("front door: a session waits %v for its client", patience)
 }

@@ -238,6 +238,53 @@ func TestSessionsThatDoNotWait(t *testing.T) {
 	})
 }
 
+// awayTeller says what it is told of sessions that wait, and holds up who tells it.
+type awayTeller struct {
+	Backend
+	said     chan time.Time
+	on, over chan struct{} // over: closed when nobody listens any more
+}
+
+func (b awayTeller) SessionAway(session uint64, until time.Time, remote string) {
+	select {
+	case b.said <- until:
+		<-b.on
+	case <-b.over:
+	}
+	b.Backend.SessionAway(session, until, remote)
+}
+
+// That a session waits is said before its client can be back: said after that it is back, it would be said for good.
+func TestThatASessionWaitsIsSaidFirst(t *testing.T) {
+	told := awayTeller{said: make(chan time.Time), on: make(chan struct{}), over: make(chan struct{})}
+	d := openFar(t, func(o *Options) {
+		told.Backend = o.Backend
+		o.Backend = told
+	})
+	own := certificateFrom(t, d.cluster.authority, pki.User)
+	link := mustEnter(t, d, own)
+	m := keep(t, link, patience)
+	link.Shutdown()
+	if until := <-told.said; until.IsZero() || d.waiting() != 0 {
+		t.Errorf("until %v, while %d sessions can be resumed", until, d.waiting())
+	}
+	back := make(chan error, 1)
+	again := mustEnter(t, d, own)
+	go func() {
+		_, err := ask(again, wire.ResumeSession, m)
+		back <- err
+	}()
+	told.on <- struct{}{}
+	if until := <-told.said; !until.IsZero() {
+		t.Errorf("its client is back, and it waits until %v", until)
+	}
+	told.on <- struct{}{}
+	if err := <-back; err != nil {
+		t.Error(err)
+	}
+	close(told.over)
+}
+
 // A client that wants to hear of it is told that its request is worked on, until it is answered.
 func TestWorking(t *testing.T) {
 	d := open(t, nil)
