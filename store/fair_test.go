@@ -180,9 +180,17 @@ func TestManyWatchers(t *testing.T) {
 	}
 }
 
-// whileBusy counts how often another tenant creates, seals and releases while busy runs.
+// whileBusy counts the steps of busy behind which another tenant creates, seals and releases. There is one processor:
+// who waits for the lock has the next turn, however much the machine has to do.
 func whileBusy(t *testing.T, s *Store, busy func()) (done int) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	c := connect(t, s, "bystander")
+	steps := func() int {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.pauses
+	}
+	seen := steps()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -198,30 +206,17 @@ func whileBusy(t *testing.T, s *Store, busy func()) (done int) {
 		if err := c.Release(id); err != nil {
 			t.Fatal(err)
 		}
-		done++
+		if now := steps(); now != seen {
+			done, seen = done+1, now
+		}
+		runtime.Gosched()
 	}
 }
 
-// What one tenant has much of is gone through a little at a time: others are served meanwhile. A machine under load may
-// do all of it before it lets the others have a processor: it is tried again, and in vain where the lock is not let go.
+// What one tenant has much of is gone through a little at a time: others are served meanwhile.
 func TestOthersHaveTheLockInBetween(t *testing.T) {
-	for try := 0; ; try++ {
-		fault := othersHaveTheLock(t)
-		if fault == "" {
-			return
-		}
-		if try == 10 {
-			t.Fatal(fault)
-		}
-	}
-}
-
-// othersHaveTheLock says during what they were hardly served; "": nothing.
-func othersHaveTheLock(t *testing.T) (fault string) {
-	t.Helper()
 	const n = 30_000
 	s := newStore(t, Options{CapacityBytes: 256 << 20})
-	defer s.Close()
 	holder, maker := connect(t, s, "x"), connect(t, s, "x")
 	for i := range n {
 		spec := Spec{Name: fmt.Sprint(i), Class: object.Named}
@@ -243,10 +238,11 @@ func othersHaveTheLock(t *testing.T) (fault string) {
 		},
 	} {
 		if done := whileBusy(t, s, busy); done < 10 {
-			fault = fmt.Sprintf("during %s others were served %d times", what, done)
+			t.Errorf("during %s others were served behind %d steps", what, done)
+		} else {
+			t.Logf("during %s others were served behind %d steps", what, done)
 		}
 	}
-	return fault
 }
 
 // A stream with many frames, and a large tree, are taken apart by the attendant.
