@@ -374,8 +374,8 @@ func resources(t testing.TB) [3]int {
 	return [3]int{len(names), strings.Count(string(maps), "memfd:tendril"), runtime.NumGoroutine()}
 }
 
-// wantNoMoreThan waits until a process has no more of them than before. It may have had a goroutine more at that moment,
-// which was about to end.
+// wantNoMoreThan waits until a process has no more of them than before. It may have had a goroutine more at that
+// moment, which was about to end.
 func wantNoMoreThan(t testing.TB, before [3]int) {
 	t.Helper()
 	waitFor(t, func() bool {
