@@ -130,10 +130,15 @@ func (c *Conn) result(ctx context.Context, k *call) (*call, error) {
 	if err := c.await(ctx, k); err != nil {
 		return nil, err
 	}
-	if k.err != nil {
-		return nil, k.err // not recycled: where fail ended the call, a reader may be filling it
+	if k.err == nil {
+		return k, nil
 	}
-	return k, nil
+	// The call is not recycled: where fail ended it, a reader may be filling it. The daemon's wait ends afterDeadline
+	// behind the context's deadline: for as long this process may have had no processor.
+	if given := ended(ctx); given != nil && errors.Is(k.err, object.ErrTimeout) {
+		return nil, c.unanswered(k, given)
+	}
+	return nil, k.err
 }
 
 // simple is roundTrip for requests whose reply is empty.
@@ -568,11 +573,16 @@ func (c *Conn) isFinished(k *call) bool {
 	return k.finished
 }
 
+// unanswered says what was waited for when a context ended.
+func (c *Conn) unanswered(k *call, given error) error {
+	return fmt.Errorf("waiting for the daemon at %s to answer a %v: %w", c.socket, k.kind, given)
+}
+
 // abandon leaves a call to whoever reads next, and undoes it where its reply is here already. It gives err, which may
 // be nil, with what was waited for.
 func (c *Conn) abandon(k *call, err error) error {
 	if err != nil {
-		err = fmt.Errorf("waiting for the daemon at %s to answer a %v: %w", c.socket, k.kind, err)
+		err = c.unanswered(k, err)
 	}
 	c.mu.Lock()
 	finished := k.finished

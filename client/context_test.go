@@ -21,8 +21,11 @@ import (
 
 	"tendril/client"
 	"tendril/client/admin"
+	"tendril/ipc"
+	"tendril/ipc/wire"
 	"tendril/store"
 	"tendril/store/object"
+	"tendril/tools/e2e/answers"
 	"tendril/tools/e2e/await"
 )
 
@@ -231,6 +234,44 @@ func TestCancelWhileWaitingForAName(t *testing.T) {
 		t.Fatal(err)
 	}
 	await.Until(t, "the references that came too late to go back", func() bool { return n.held(t, look) == before })
+}
+
+// TestContextEndsBeforeTheDaemonsWait: the daemon gives up a second behind a call's deadline. Who had no processor for
+// as long finds that answer, and hears of its context all the same.
+func TestContextEndsBeforeTheDaemonsWait(t *testing.T) {
+	for name, call := range map[string]func(ctx context.Context, c *client.Conn) error{
+		"GetByName": func(ctx context.Context, c *client.Conn) error {
+			_, err := c.GetByName(ctx, "late", time.Hour)
+			return err
+		},
+		"Open": func(ctx context.Context, c *client.Conn) error {
+			_, err := c.Open(ctx, object.ID{}, "late", time.Hour)
+			return err
+		},
+		"Pop": func(ctx context.Context, c *client.Conn) error {
+			r, err := c.OpenReader(context.Background(), "stream", client.StreamOptions{})
+			if err == nil {
+				_, err = r.Pop(ctx, -1)
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			d := answers.New(t, wire.Version, func(kind wire.Type, _ int) (wire.Type, ipc.Payload) {
+				if kind == wire.StreamOpen {
+					return kind | wire.ReplyBit, &wire.StreamOpenReply{Stream: 1, Frames: 4, Bytes: 1 << 20}
+				}
+				cancel() // the client looks later
+				return wire.Error, &wire.ErrorReply{Code: object.ErrTimeout.Code(), Text: "nothing came"}
+			})
+			c := dialAt(t, client.Options{Socket: d.Socket})
+			if err := call(ctx, c); !errors.Is(err, context.Canceled) || errors.Is(err, object.ErrTimeout) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
 }
 
 // contextWithin ends when it is first looked at within all of some functions.
