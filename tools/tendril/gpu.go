@@ -35,7 +35,7 @@ func onGPU(gpu object.Device) func(context.Context, *client.Conn, content, clien
 			return id, nil, errors.Join(err, buf.Abort(ctx))
 		}
 		var obj *client.DeviceObject
-		if err = ctx.Err(); err == nil {
+		if err = beyondUndo(ctx); err == nil {
 			obj, err = buf.Seal(context.WithoutCancel(ctx)) // as storeHere
 		}
 		if err != nil {

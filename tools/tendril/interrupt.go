@@ -18,6 +18,35 @@ import (
 // undoTime is how long what is under way may take to be undone once a signal has come.
 const undoTime = 2 * time.Second
 
+// undoing guards the end of the process after undoTime: what is not to be undone any more is waited for.
+type undoing struct {
+	mu   sync.Mutex
+	over bool
+}
+
+// undoingOf is the key of a context's undoing.
+type undoingOf struct{}
+
+// beyondUndo is for what is about to be done whatever signals come, and is waited for then: else an exit code would say
+// that it was not done. Where a signal came before, nothing is to be done, and the error says so.
+func beyondUndo(ctx context.Context) error {
+	if u, is := ctx.Value(undoingOf{}).(*undoing); is {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.over = ctx.Err() == nil
+	}
+	return ctx.Err()
+}
+
+// exit ends the process, unless what is under way is not to be undone.
+func (u *undoing) exit(code int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.over {
+		os.Exit(code)
+	}
+}
+
 // interrupted is why a context ended: a signal.
 type interrupted struct{ signal syscall.Signal }
 
@@ -44,10 +73,11 @@ func endBySignals(cmd *cobra.Command) {
 }
 
 // untilSignal gives a context that the first signal ends, unless it is ignored. From then on another one ends the
-// process, and so does undoTime: what was not undone by then is undone by the daemon, when the connection breaks. The
-// caller calls stop: no signal came unless the context's cause says so then.
+// process, and so does undoTime: what was not undone by then is undone by the daemon, when the connection breaks; but
+// see beyondUndo. The caller calls stop: no signal came unless the context's cause says so then.
 func untilSignal(ctx context.Context) (_ context.Context, stop func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
+	late := &undoing{}
+	ctx, cancel := context.WithCancelCause(context.WithValue(ctx, undoingOf{}, late))
 	signals := make(chan os.Signal, 1)
 	for _, s := range []syscall.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP} {
 		if !signal.Ignored(s) {
@@ -66,7 +96,8 @@ func untilSignal(ctx context.Context) (_ context.Context, stop func()) {
 			select {
 			case <-over:
 			case <-time.After(undoTime):
-				os.Exit(why.exitCode())
+				late.exit(why.exitCode())
+				<-over
 			}
 		}
 	})

@@ -98,6 +98,49 @@ func TestInterruptedVerbs(t *testing.T) {
 	}
 }
 
+// TestInterruptedSeal: who is interrupted while the daemon seals hears what came of it, however long that takes.
+func TestInterruptedSeal(t *testing.T) {
+	sealing, goOn := make(chan struct{}), make(chan struct{})
+	d := fake.New(t, wire.Version, func(kind wire.Type, nth int) (wire.Type, ipc.Payload) {
+		switch kind {
+		case wire.Create:
+			return kind | wire.ReplyBit, &wire.CreateReply{ID: object.ID{1}}
+		case wire.Seal:
+			close(sealing)
+			<-goOn
+			return kind | wire.ReplyBit, nil
+		case wire.Stat:
+			if nth > 1 { // of the first nobody knows
+				return kind | wire.ReplyBit, fake.Raw(`{"id":"` + object.ID{1}.String() + `","name":"file"}`)
+			}
+		}
+		return wire.Error, &wire.ErrorReply{Code: object.ErrNotFound.Code(), Text: "not in this test"}
+	})
+	put := exec.Command(filepath.Join(built, "tendril"), "--socket", d.Socket, "put", "file") // empty: it has no memory
+	put.Dir = t.TempDir()
+	if err := os.WriteFile(filepath.Join(put.Dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var said bytes.Buffer
+	put.Stdout, put.Stderr = &said, &said
+	if err := put.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- put.Wait() }()
+	select {
+	case <-sealing:
+	case err := <-ended:
+		t.Fatalf("it ended before: %v\n%s", err, &said)
+	}
+	put.Process.Signal(syscall.SIGTERM)
+	time.Sleep(undoTime + time.Second) // Pause: what is not waited for has ended by then
+	close(goOn)
+	if err := <-ended; err != nil {
+		t.Errorf("%v\n%s", err, &said)
+	}
+}
+
 // TestNoSignalIsLost: one that comes while a verb's end is dealt with is known afterwards.
 func TestNoSignalIsLost(t *testing.T) {
 	guard := make(chan os.Signal, 1)

@@ -266,7 +266,7 @@ func storeHere(ctx context.Context, conn *client.Conn, what content, opts client
 		return id, nil, errors.Join(err, buf.Abort(ctx))
 	}
 	var obj *client.Object
-	if err = ctx.Err(); err == nil {
+	if err = beyondUndo(ctx); err == nil {
 		obj, err = buf.Seal(context.WithoutCancel(ctx)) // who is interrupted from here on has put it
 	}
 	if err != nil {
@@ -283,7 +283,10 @@ func storeThere(ctx context.Context, conn *client.Conn, what content, opts clien
 		return id, nil, err
 	}
 	err = what.send(up)
-	if err = errors.Join(err, ctx.Err()); err == nil {
+	if err == nil {
+		err = beyondUndo(ctx)
+	}
+	if err == nil {
 		err = up.Seal(context.WithoutCancel(ctx)) // as storeHere
 	}
 	if err != nil {
