@@ -271,15 +271,18 @@ func (c *cli) awaitingFrame(name string, missing bool) (done func()) {
 	if !missing {
 		return c.doing(what)
 	}
-	stop := make(chan struct{})
+	stop, patience := make(chan struct{}), time.NewTimer(missingAfter)
 	var saying sync.WaitGroup
 	saying.Go(func() {
-		patience := time.NewTimer(missingAfter)
 		defer patience.Stop()
 		select {
-		case <-stop:
-			return
 		case <-patience.C:
+		case <-stop:
+			select {
+			case <-patience.C: // both have come while this process had no processor
+			default:
+				return
+			}
 		}
 		_, _ = fmt.Fprintf(c.term.err, "There was no stream %[1]s: waiting until somebody pushes into it "+
 			"(tendril stream push %[1]s). End with Ctrl-C, or wait only as long as --wait says.\n", plain(name))
