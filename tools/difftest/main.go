@@ -35,7 +35,7 @@ const missing = 77
 func main() {
 	bin := flag.String("bin", "bin", "directory of tendril and libtendril_opencl.so")
 	dir := flag.String("tests", "tools/difftest/tests", "directory of the programs, *.c and *.sh")
-	limit := flag.Duration("limit", 2*time.Minute, "how long a program may say nothing before it is said to hang")
+	limit := flag.Duration("limit", rig.Limit, "how long a program may say nothing before it is said to hang")
 	allow := flag.String("allow", "tools/difftest/allow.txt", "accepted differences with their reasons")
 	only := flag.String("only", "", "regular expression: run these programs alone")
 	self := flag.Bool("self", false, "run natively twice: shows what differs from run to run")
@@ -350,7 +350,6 @@ func (d *differ) say(ctx context.Context, env []string, args ...string) said {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir = d.tests
 	cmd.Env = append(append(env, d.env...), "DIFFTEST_WORK="+work)
-	cmd.WaitDelay = time.Second
 	out, err := rig.OutputWithin(cmd, d.limit)
 	if err != nil {
 		s.complaint = err.Error()

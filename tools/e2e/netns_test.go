@@ -95,7 +95,7 @@ func (w *network) far(ctx context.Context, argv ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", w.here}, argv...)...)
 	cmd.Env = append(rig.Native(), "TENDRIL_SOCKET="+filepath.Join(w.config, "none"), "XDG_CONFIG_HOME="+w.config,
 		"TENDRIL_STACKS="+w.config)
-	cmd.WaitDelay = 5 * time.Second
+	cmd.WaitDelay = rig.LeftBehind
 	return cmd
 }
 

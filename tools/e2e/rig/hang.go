@@ -21,6 +21,10 @@ import (
 // a test that would wait for ever, and no other. Nothing here takes seconds.
 const Limit = 5 * time.Minute
 
+// LeftBehind is how long a command's pipes are read once it has ended: what it leaves behind may have them. On a busy
+// machine who reads them may have no processor for seconds, and what was said would be lost as exec.ErrWaitDelay.
+const LeftBehind = time.Minute
+
 // ErrHung is what a command comes to that did not end in its time.
 var ErrHung = errors.New("it hangs")
 
@@ -43,7 +47,7 @@ func Said(cmd *exec.Cmd, limit time.Duration) (out, complaint string, err error)
 	o.wrote, c.wrote = w.goesOn, w.goesOn
 	cmd.Stdout, cmd.Stderr = &o, &c
 	if cmd.WaitDelay == 0 {
-		cmd.WaitDelay = 5 * time.Second // what it leaves behind may have its pipes
+		cmd.WaitDelay = LeftBehind
 	}
 	if err := cmd.Start(); err != nil {
 		return "", "", err

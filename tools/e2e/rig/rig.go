@@ -235,7 +235,7 @@ func (n *Node) Command(ctx context.Context, args ...string) *exec.Cmd {
 	argv := append(append(slices.Clone(n.Inside), n.Tendril()), args...)
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = n.Env()
-	cmd.WaitDelay = 5 * time.Second
+	cmd.WaitDelay = LeftBehind
 	return cmd
 }
 
