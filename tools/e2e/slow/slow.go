@@ -250,7 +250,8 @@ func sharpen() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) }
 func pause(d time.Duration) {
 	if d > 0 {
 		t := unix.NsecToTimespec(d.Nanoseconds())
-		_ = unix.Nanosleep(&t, nil) // an interruption makes it shorter
+		for unix.Nanosleep(&t, &t) == unix.EINTR { // the runtime may signal the thread just before
+		}
 	}
 }
 
