@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -16,25 +17,23 @@ func TestHungProgramSaysWhere(t *testing.T) {
 	p := steer(t, n, nil, 1)
 	p.tell("stuck finish")
 	p.want("in finish")
-	eventually(t, func() error { // it is about to call it
-		if where := rig.Where(p.cmd.Process.Pid); !strings.Contains(where, "tdlFinish") {
-			return errors.New("the program is not in clFinish: " + where)
+	lacks := func(said string, wants ...string) error {
+		for _, want := range wants {
+			if !strings.Contains(said, want) {
+				return fmt.Errorf("%q is not in the report: %s", want, said)
+			}
 		}
 		return nil
+	}
+	eventually(t, func() error { // it is about to call it; and who has no processor says nothing in time of its goroutines
+		return lacks(rig.Where(p.cmd.Process.Pid), "tdlFinish", "frontdoor.", "forwarding/worker.")
 	})
 	err := rig.Await(p.cmd, time.Millisecond)
 	if !errors.Is(err, rig.ErrHung) {
 		t.Fatalf("%v", err)
 	}
-	said := err.Error()
-	for _, want := range []string{"/states", "tdlFinish", "tendril daemon", "frontdoor.", "tendril worker",
-		"forwarding/worker.", "system call"} {
-		if !strings.Contains(said, want) {
-			t.Errorf("%q is not in the report", want)
-		}
-	}
-	if t.Failed() {
-		t.Log(said)
+	if lack := lacks(err.Error(), "/states", "tendril daemon", "tendril worker", "system call"); lack != nil {
+		t.Error(lack)
 	}
 	eventually(t, idle(t.Context(), n)) // it was killed; the daemon was not
 }
