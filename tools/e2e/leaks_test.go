@@ -92,9 +92,13 @@ func TestNothingLeaks(t *testing.T) {
 		round()
 	}
 	settled(t, n, &before)
-	if now := shared(t); !slices.Equal(files, now) {
-		t.Errorf("/dev/shm: %v before, %v now", files, now)
-	}
+	eventually(t, func() error { // other programs of the machine have files there, too, for a moment
+		left := slices.DeleteFunc(shared(t), func(file string) bool { return slices.Contains(files, file) })
+		if len(left) > 0 {
+			return fmt.Errorf("left in /dev/shm: %v", left)
+		}
+		return nil
+	})
 }
 
 // spare is what a worker that waits for its session costs the daemon. There may be one or none when the test looks;
