@@ -60,8 +60,8 @@ func TestOneContextOverTwoPlatformsOfANode(t *testing.T) {
 	}
 	over(3)
 	over(4, "--server", address)
-	if log := n.Log(); strings.Count(log, "two workers are linked") < 2 ||
-		strings.Contains(log, "no link between two workers") {
+	logged(t, n, 2, "two workers are linked")
+	if log := n.Log(); strings.Contains(log, "no link between two workers") {
 		t.Errorf("the workers of the node were not linked:\n%s", log)
 	}
 }

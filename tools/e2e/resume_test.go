@@ -123,8 +123,6 @@ func TestLinkedWhileConnectionsAreCut(t *testing.T) {
 	if err != nil || got != want {
 		t.Errorf("%v: %q, natively %q\n%s", err, got, want, complained)
 	}
-	if log := n.Log(); strings.Count(log, "two workers are linked") < 2 {
-		t.Errorf("the workers were not linked:\n%s", log)
-	}
+	logged(t, n, 2, "two workers are linked")
 	eventually(t, idle(t.Context(), n))
 }

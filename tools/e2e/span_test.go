@@ -147,10 +147,8 @@ func TestOneContextOverTwoNodes(t *testing.T) {
 		rounds = 1
 	}
 	over(9, natively(t, program, 9), "TENDRIL_PEERS=")
-	if log := near.Log(); !strings.Contains(log, "no link between two workers") ||
-		!strings.Contains(log, "peer add HOST:PORT") {
-		t.Errorf("the node does not say why its worker has no link, and what to do:\n%s", log)
-	}
+	logged(t, near, 1, "no link between two workers")
+	logged(t, near, 1, "peer add HOST:PORT")
 	peersOf(t, near, there, address)
 	for seed := range rounds {
 		want := natively(t, program, seed+1)
@@ -158,10 +156,19 @@ func TestOneContextOverTwoNodes(t *testing.T) {
 		over(seed+1, want, "TENDRIL_PEERS=on")
 	}
 	for _, n := range []*rig.Node{near, there} {
-		if log := n.Log(); !strings.Contains(log, "two workers are linked") {
-			t.Errorf("a node knows of no link:\n%s", log)
-		}
+		logged(t, n, 1, "two workers are linked")
 	}
+}
+
+// logged waits until a node's log has a text so many times. Programs do not wait for what they tell a node of their links.
+func logged(t *testing.T, n *rig.Node, times int, text string) {
+	t.Helper()
+	eventually(t, func() error {
+		if log := n.Log(); strings.Count(log, text) < times {
+			return fmt.Errorf("the node's log does not have %q %d times:\n%s", text, times, log)
+		}
+		return nil
+	})
 }
 
 // A trace of a context that spans has both workers, each on a clock of its own, and each one's kernels.
