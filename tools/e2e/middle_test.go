@@ -255,7 +255,7 @@ func TestTicketsAreInNoLog(t *testing.T) {
 func TestCutSession(t *testing.T) {
 	t.Parallel()
 	n, proxy := middle(t)
-	p := startWith(t, n, "--server", proxy.Address(), "--on-loss", "0")
+	p := startWith(t, n, "--server", proxy.Address(), "--on-loss", "0", "--deadline", "2m") // slow is not cut
 	if got := p.ask("open"); !strings.HasPrefix(got, "ready") {
 		t.Fatalf("open: %q\n%s", got, p.err)
 	}

@@ -34,7 +34,8 @@ func killedBeside(t *testing.T, program string, gone int, what string) {
 	nodes := [2]*rig.Node{near, there}
 	cmd := near.Command(t.Context(), "run", "--on-loss", "1", "--server", "local", "--server", address, "--", program,
 		fmt.Sprint(1-gone))
-	cmd.Env = append(near.Env(), "XDG_CONFIG_HOME="+config)
+	// A node that is only slow is none that was killed, and would have a second to come back.
+	cmd.Env = append(near.Env(), "XDG_CONFIG_HOME="+config, "TENDRIL_DEADLINE=120")
 	var complaint rig.Buffer
 	cmd.Stderr = &complaint
 	out, err := cmd.StdoutPipe()
