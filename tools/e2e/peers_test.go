@@ -77,11 +77,12 @@ func (w *triangle) start(i int) {
 		w.t.Fatal(err)
 	}
 	w.doors[i] = fmt.Sprintf("10.78.%d.2:7433", i)
-	login := w.program("login", w.doors[i])
-	login.Stdin = strings.NewReader(token)
-	if _, err := rig.Output(login); err != nil {
-		w.t.Fatal(err)
-	}
+	eventually(w.t, func() error { // there is no route for as long as a busy machine answers no ARP
+		login := w.program("login", w.doors[i])
+		login.Stdin = strings.NewReader(token)
+		_, err := rig.Output(login)
+		return err
+	})
 }
 
 // program is a tendril command on the program's machine.
@@ -90,7 +91,7 @@ func (w *triangle) program(args ...string) *exec.Cmd {
 		append([]string{"netns", "exec", w.ns[0], w.nodes[0].Tendril()}, args...)...)
 	cmd.Env = append(rig.Native(), "TENDRIL_SOCKET="+filepath.Join(w.config, "none"), "XDG_CONFIG_HOME="+w.config,
 		"TENDRIL_STACKS="+w.config)
-	cmd.WaitDelay = 5 * time.Second
+	cmd.WaitDelay = rig.LeftBehind
 	return cmd
 }
 
@@ -301,6 +302,7 @@ func TestPeerKilled(t *testing.T) {
 		if !killed {
 			t.Fatalf("no worker to kill: %+v", status.Workers)
 		}
+		fmt.Fprintln(s.in, "chain") // it may have done all the others by then, and notices nothing while it does nothing
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
