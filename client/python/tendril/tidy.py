@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 1.0  # seconds between questions, doubled
 _LATE_PAUSE = 0.005  # seconds that a release waits for a request
-_REST_SECONDS = 2.0  # how long a fork waits for a question that is in progress
+_REST_SECONDS, _REST_LOOKS = 2.0, 40  # how long a fork waits for a question that is in progress, and in how many looks
 
 
 class Tidier:
@@ -77,7 +77,10 @@ class Tidier:
                 return False
             self._over = True
             self._kick()
-            thread.join(_REST_SECONDS)
+            for _ in range(_REST_LOOKS):  # one look alone would be over for a process that had no processor for as long
+                thread.join(_REST_SECONDS / _REST_LOOKS)
+                if not thread.is_alive():
+                    break
             self._thread, self.started, self._over = None, False, False
             return True
 

@@ -13,7 +13,7 @@ from .test_daemon import Daemon, WithDaemon
 class Tasks(WithDaemon):
     def run_all(self, *tasks):
         async def main():
-            return await asyncio.wait_for(asyncio.gather(*tasks), 60)
+            return await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE)
         return asyncio.run(main())
 
     def test_get_waits(self):

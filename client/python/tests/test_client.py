@@ -155,7 +155,7 @@ class Objects(WithFake):
         while descriptors() - before and time.monotonic() < deadline:  # it may also have gone and come meanwhile
             time.sleep(0.001)
         self.assertEqual(descriptors() - before, set())
-        self.assertGreater(len(self.fake.forgotten), 0)
+        self.assertTrue(self.fake.wait(lambda: self.fake.forgotten))  # said, and read by the fake a moment later
         self.assertEqual(self.store.get("large").size, 65 << 20)
 
     def test_a_client_that_is_dropped_ends_its_thread(self):
@@ -431,7 +431,7 @@ class Connects(WithFake):
         def hook(kind, payload):
             if kind == wire.HELLO:
                 begun.set()
-                go.wait(60)
+                go.wait(PATIENCE)
 
         class Calls:
             def __reduce__(self):
@@ -444,7 +444,7 @@ class Connects(WithFake):
         store = tendril.Client(self.fake.path)
         self.addCleanup(store.close)
         threading.Thread(target=store.ping, daemon=True).start()
-        self.assertTrue(begun.wait(60))
+        self.assertTrue(begun.wait(PATIENCE))
         self.assertEqual(store.dump(Calls()).load(), "x")
 
     def test_a_fault_of_the_fake_is_seen(self):
