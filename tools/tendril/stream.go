@@ -237,7 +237,9 @@ func (c *cli) streamPop(ctx context.Context, name string, count int, wait time.D
 	if err != nil {
 		return fmt.Errorf("stream pop %s: %w", name, err)
 	}
-	defer r.Close(ctx)
+	// Also behind an interrupt it waits until the daemon hands this process no frame any more: the next reader, who may
+	// come as soon as this process has ended, is to get it.
+	defer r.Close(context.WithoutCancel(ctx))
 	for n := 0; n < count || count == 0; n++ {
 		done := func() {}
 		if n == 0 { // there may be nobody who writes
