@@ -21,8 +21,9 @@ func TestTopIsLive(t *testing.T) {
 	}
 	at = s.until("objects by name", at)
 	at = s.until("another", at) // the next look, in this order
-	page := s.text()[:at]
-	page = page[strings.LastIndex(page, toTop):]
+	at = s.until(toTop, at)     // it is whole
+	pages := strings.Split(s.text()[:at], toTop)
+	page := pages[len(pages)-2]
 	if a, l := strings.Index(page, "aaa-small"), strings.Index(page, "large"); a < 0 || l >= 0 && l < a {
 		t.Errorf("not by name: %q", page)
 	}
