@@ -20,7 +20,7 @@ const (
 	doctorOffset = 8 // of the one work item
 )
 
-const doctorPrintTime = 2 * time.Second // for what a kernel prints to arrive
+const doctorPrintTime = 10 * time.Second // for what a kernel prints to arrive, by a worker that may have no processor
 
 // doctorSession is how the doctor has a session.
 func doctorSession(socket string) session.Config {
