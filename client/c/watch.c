@@ -5,7 +5,7 @@
 
 #include "internal.h"
 
-enum { BEGIN_MS = 5000 };
+enum { BEGIN_MS = 30000 }; /* as for a Hello: on a machine that is busy */
 
 struct tendril_watch {
 	tendril *t;

@@ -14,7 +14,7 @@ from .connection import opened
 from .errors import Busy, Disconnected, Protocol, Timeout
 from .objects import IDText
 
-_BEGIN_SECONDS = 10.0
+_BEGIN_SECONDS = 30.0  # as for a Hello: on a machine that is busy
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 2.0  # seconds between tries to connect; doubled each time, and randomised
 _DISCONNECTED, _LOST = b'{"event":"disconnected"}', b'{"event":"lost"}'
 
