@@ -35,6 +35,13 @@ func ip(t *testing.T, args ...string) {
 	}
 }
 
+// patient has a machine ask for minutes who has an address at a cable's other end (arp(7), mcast_solicit). By default
+// there is no route after 3 s without an answer, which the same busy machine gives.
+func patient(ns, cable string) {
+	const set = `echo 300 >/proc/sys/net/ipv4/neigh/"$0"/mcast_solicit`
+	_ = exec.Command("ip", "netns", "exec", ns, "sh", "-c", set, cable).Run() // else it is as it was
+}
+
 // networks says why there can be no namespaces here.
 func networks(t *testing.T) {
 	t.Helper()
@@ -67,6 +74,8 @@ func lay(t *testing.T) *network {
 	ip(t, "link", "add", cableOf, "netns", w.here, "type", "veth", "peer", "name", cableOf, "netns", w.there)
 	ip(t, "-n", w.there, "addr", "add", "10.77.0.1/24", "dev", cableOf)
 	ip(t, "-n", w.here, "addr", "add", "10.77.0.2/24", "dev", cableOf)
+	patient(w.here, cableOf)
+	patient(w.there, cableOf)
 	w.link("up")
 	w.Node = nodeInside(t, []string{"ip", "netns", "exec", w.there}, "TENDRIL_LISTEN="+w.server)
 	n := w.Node

@@ -62,6 +62,7 @@ func (w *triangle) cable(name, a, b, net string) {
 	ip(w.t, "link", "add", name, "netns", a, "type", "veth", "peer", "name", name, "netns", b)
 	for i, ns := range []string{a, b} {
 		ip(w.t, "-n", ns, "addr", "add", fmt.Sprintf("%s%d/24", net, i+1), "dev", name)
+		patient(ns, name)
 		ip(w.t, "-n", ns, "link", "set", name, "up")
 	}
 }

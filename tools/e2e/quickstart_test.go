@@ -104,6 +104,7 @@ func startMachines(t *testing.T, names []string) map[string]*machine {
 		ip(t, "-n", hub, "link", "add", fmt.Sprintf("port%d", i), "type", "veth", "peer", "name", cableOf, "netns", ns)
 		ip(t, "-n", hub, "link", "set", fmt.Sprintf("port%d", i), "master", "hub", "up")
 		ip(t, "-n", ns, "addr", "add", fmt.Sprintf("10.78.0.%d/24", i+1), "dev", cableOf)
+		patient(ns, cableOf)
 		ip(t, "-n", ns, "link", "set", cableOf, "up")
 		ip(t, "-n", ns, "link", "set", "lo", "up")
 		all[name] = boot(t, ns, name, hostsFile, filepath.Join(dir, name), work)
