@@ -84,10 +84,10 @@ func loopedGet(c *client.Conn, id object.ID, i int) (*client.Object, error) {
 // say writes without the runtime's help, so that strace shows where the loop begins and ends.
 func say(line string) { unix.Write(1, []byte(line)) }
 
-// runtimeCalls are what Go's allocator and scheduler ask the kernel for, now and then: memory, and threads to wake, also
-// the one that waits in epoll, by its eventfd (runtime.netpollBreak).
-var runtimeCalls = regexp.MustCompile(`^(futex|mmap|munmap|madvise|nanosleep|sched_yield|rt_sig\w+|tgkill)\(|^<\.\.\. |` +
-	`^write\(\d+, "\\1(\\0){7}", 8`)
+// runtimeCalls are what Go's allocator and scheduler ask the kernel for, now and then: memory, and threads to wake,
+// also the one that waits in epoll, by its eventfd (runtime.netpollBreak).
+var runtimeCalls = regexp.MustCompile(`^(futex|mmap|munmap|madvise|nanosleep|sched_yield|rt_sig\w+|tgkill)\(|^<\.\.\. ` +
+	`|^write\(\d+, "\\1(\\0){7}", 8`)
 
 // TestNoSystemCall has strace watch a process that gets and releases an object a million times through the index: the
 // client enters the kernel not once, and Go's runtime once in ten gets at most. (The C client, which has no runtime, is

@@ -25,7 +25,7 @@ func TestHungProgramSaysWhere(t *testing.T) {
 		}
 		return nil
 	}
-	eventually(t, func() error { // it is about to call it; and who has no processor says nothing in time of its goroutines
+	eventually(t, func() error { // it is about to call it, and who has no processor says nothing in time
 		return lacks(rig.Where(p.cmd.Process.Pid), "tdlFinish", "frontdoor.", "forwarding/worker.")
 	})
 	err := rig.Await(p.cmd, time.Millisecond)

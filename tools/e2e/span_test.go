@@ -160,7 +160,7 @@ func TestOneContextOverTwoNodes(t *testing.T) {
 	}
 }
 
-// logged waits until a node's log has a text so many times. Programs do not wait for what they tell a node of their links.
+// logged waits until a node's log has a text so many times. Programs do not wait for what they tell a node of links.
 func logged(t *testing.T, n *rig.Node, times int, text string) {
 	t.Helper()
 	eventually(t, func() error {
