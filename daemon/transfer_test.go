@@ -71,10 +71,14 @@ func (x *clusterOf) end(i int) {
 	x.ns.end(x.all[i])
 }
 
-// share waits until all know what is published.
+// share waits until all know what is published. A node knows what was published at it, and need not lead: the first one
+// may hear of that later.
 func (x *clusterOf) share() {
 	x.t.Helper()
-	want := x.all[0].meta.raft.Status().AppliedIndex
+	want := uint64(0)
+	for _, d := range x.all {
+		want = max(want, d.meta.raft.Status().AppliedIndex)
+	}
 	for _, d := range x.all {
 		await.Until(x.t, "every node knows what is published", func() bool {
 			return d.meta.raft.Status().AppliedIndex >= want
