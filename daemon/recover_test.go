@@ -73,11 +73,15 @@ func TestRecover(t *testing.T) {
 		t.Errorf("published: %v", got)
 	}
 	putPublished(t, x.all[0].cfg, "after the recovery")
-	if done, _, _, err := (*x.all[0].audits.Load())[adminSeries].Read(0, maxAudit, func(e audit.Event) bool {
-		return e.What == "cluster.recover"
-	}); err != nil || len(done) != 2 || done[0].Error == "" || done[1].Error != "" {
-		t.Errorf("on record, where one was refused and one done: %v, %v", done, err)
-	}
+	await.Until(t, "what was asked is on record: one was refused, and one done", func() bool {
+		done, _, _, err := (*x.all[0].audits.Load())[adminSeries].Read(0, maxAudit, func(e audit.Event) bool {
+			return e.What == "cluster.recover"
+		})
+		if err != nil || len(done) > 2 {
+			t.Fatalf("on record: %v, %v", done, err)
+		}
+		return len(done) == 2 && done[0].Error != "" && done[1].Error == ""
+	})
 
 	w.heal() // the old majority comes back, and is refused
 	term := clusterInfo(t, x.all[0]).Term
