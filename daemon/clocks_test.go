@@ -62,6 +62,12 @@ func TestClocksOffByHours(t *testing.T) {
 			}
 			l.close()
 			await.Until(t, what+": the lease ends", func() bool { return len(allLeasesAt(t, at)) == 0 })
+			for _, other := range x.all { // the next lease finds their devices free
+				await.Until(t, what+": its part at "+other.cfg.NodeName+" ends", func() bool {
+					all, _ := other.leases.Parts()
+					return len(all) == 0
+				})
+			}
 		}
 	}
 }
