@@ -226,7 +226,7 @@ func TestQuotasOfTenants(t *testing.T) {
 		return false
 	}
 	// b hears of one change after the other, and the first alone would leave it 4 MiB
-	await.Until(t, "the quota that it has of its own holds at b", func() bool { return !fits(cb, 20*mib) && fits(cb, 8*mib) })
+	await.Until(t, "b's own quota holds there", func() bool { return !fits(cb, 20*mib) && fits(cb, 8*mib) })
 	if fits(ca, 8*mib) || !fits(ca, mib) {
 		t.Errorf("at a 8 MiB %v, 1 MiB %v", fits(ca, 8*mib), fits(ca, mib))
 	}
