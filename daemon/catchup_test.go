@@ -28,7 +28,7 @@ import (
 // published meanwhile is not told that it is not there: the answer waits until the node knows.
 func TestAMissIsCurrent(t *testing.T) {
 	w := newNetwork(t)
-	w.catchUpTime = 5 * time.Minute
+	w.catchUpTime, w.voteTime = 5*time.Minute, time.Hour
 	x := w.cluster(3)
 	x.share()
 	w.cut(0, 2) // n0, which leads and alone votes, is not heard
@@ -105,6 +105,7 @@ func TestNoQuorumNoWord(t *testing.T) {
 	for i := range x.all {
 		x.put(i, "here "+x.all[i].cfg.NodeName, []byte("bytes"), client.CreateOptions{})
 	}
+	x.share()
 	for _, behind := range []int{0, 1} { // the leader, and one that follows
 		alone := (x.leader() + behind) % 3
 		w.cutOff(alone, 3)
@@ -179,7 +180,7 @@ func TestNoQuorumNoWord(t *testing.T) {
 // As that is gone, it looks again.
 func TestANameThatWasGivenAway(t *testing.T) {
 	w := newNetwork(t)
-	w.catchUpTime = 5 * time.Minute
+	w.catchUpTime, w.voteTime = 5*time.Minute, time.Hour // n0 leads and alone votes
 	x := w.cluster(3)
 	for _, wait := range []time.Duration{0, 5 * time.Minute} {
 		name := "n" + wait.String()
@@ -203,7 +204,9 @@ func TestANameThatWasGivenAway(t *testing.T) {
 			}
 			got <- released(o, err)
 		}()
-		await.Blocked(t, 1, "daemon.(*Daemon).Bring")
+		await.Until(t, "it goes for the one of before, or knows already that it cannot be had", func() bool {
+			return await.Waiting("daemon.(*Daemon).Bring")+await.Waiting("frontdoor.(*connection).awaitCluster") > 0
+		})
 		w.heal()
 		if err := <-got; err != nil {
 			t.Errorf("waiting %v: %v", wait, err)
