@@ -71,7 +71,7 @@ func TestSettleLooksAtOne(t *testing.T) {
 func TestDroppedOfWhatIsNotPublished(t *testing.T) {
 	d := newCluster(t, 1, nil).all[0]
 	id := object.NewID()
-	if n := testing.AllocsPerRun(100, func() {
+	if n := allocations(func() {
 		if was, err := d.Dropped("t", id); was || err != nil {
 			t.Errorf("published: %v, %v", was, err)
 		}

@@ -55,7 +55,7 @@ func TestWhoMayChangeTheMetadata(t *testing.T) {
 		}
 	}
 	took := func() float64 {
-		return testing.AllocsPerRun(100, func() { _ = d.maySpeak(context.Background(), m, of(m.node, 1), nil) })
+		return allocations(func() { _ = d.maySpeak(context.Background(), m, of(m.node, 1), nil) })
 	}
 	before := took()
 	for i := range 20 {
