@@ -229,6 +229,7 @@ func TestTokensThatAreNoGood(t *testing.T) {
 func TestRestartKeepsWhatItShould(t *testing.T) {
 	t.Setenv("TENDRIL_CREDENTIALS", t.TempDir())
 	c := aConfig(t)
+	c.Listen = freePort(t) // where the client logs in, and comes back
 	c.Tenants = []tenancy.Tenant{{Name: "lab", Users: []uint32{uint32(os.Getuid())}, Certificates: []string{"bench"}}}
 	d, stop := serve(t, c)
 	at := d.door.Load().RemoteAddr().String()
@@ -266,7 +267,6 @@ func TestRestartKeepsWhatItShould(t *testing.T) {
 	conn.Close()
 	stop()
 
-	c.Listen = at // where the client logged in
 	d, stop = serve(t, c)
 	defer stop()
 	if d.node.ID != id || d.meta.keyring.Certificate().Leaf.SerialNumber.Cmp(certificate) != 0 {
@@ -896,6 +896,11 @@ func TestGuessedTokensWriteNothing(t *testing.T) {
 	if _, err := login.Login(context.Background(), at, used, ""); err != nil {
 		t.Fatal(err)
 	}
+	await.Until(t, "the cluster knows where it listens", func() bool {
+		var n fsm.Node
+		d.meta.raft.View(func(s *fsm.State) { n, _ = s.Node(d.meta.node) })
+		return len(n.Peer) > 0
+	})
 	// its devices have been told to the cluster, or are about to be
 	if _, err := d.pool.Platforms(t.Context()); err != nil {
 		t.Fatal(err)

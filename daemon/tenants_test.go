@@ -186,6 +186,7 @@ func TestTenantsOfTheCluster(t *testing.T) {
 // A tenant's quota holds on each node, on the one that has its own, and in the whole cluster; a restart keeps it.
 func TestQuotasOfTenants(t *testing.T) {
 	ns, ca, cb := newNodes(t), aNode(t, "a"), aNode(t, "b")
+	cb.Listen = freePort(t)
 	a, b := ns.start(ca), ns.start(cb)
 	join(t, ca, a, b)
 	tenant := dial(t, ca).Daemon().Tenant
@@ -241,7 +242,6 @@ func TestQuotasOfTenants(t *testing.T) {
 			t.Errorf("published object %d: %v", i, err)
 		}
 	}
-	cb.Listen = b.address()
 	ns.end(b)
 	ns.start(cb)
 	await.Until(t, "the quota holds after a restart", func() bool { return !fits(cb, 20*mib) && fits(cb, 8*mib) })
