@@ -199,7 +199,7 @@ func (l *liveness) noteSilent(now time.Time, every time.Duration) {
 	l.round = now
 	for id, p := range l.nodes {
 		if !p.silent && now.Sub(latest(p.answered, l.awake)) > most {
-			p.silent, p.since = true, p.answered
+			p.silent, p.since = true, latest(p.answered, l.awake)
 			if p.why == "" {
 				p.why = "it does not answer"
 			}

@@ -141,4 +141,7 @@ func TestWhoStoodStillSilencesNobody(t *testing.T) {
 	if !silentAt(24 * time.Second) {
 		t.Error("a node that does not answer for 4 s of this node's being awake is not silent")
 	}
+	if since := l.nodes[healthy].since; !since.Equal(now.Add(20 * time.Second)) { // its vote and replicas stay for 15 s
+		t.Errorf("it is silent since %v, and this node has been awake for 4 s", now.Add(24*time.Second).Sub(since))
+	}
 }
