@@ -97,7 +97,7 @@ func (d *Daemon) Access(p frontdoor.Peer) (wire.AccessReply, error) {
 
 // makeAccess has the authority certify a tenant of this machine, and the cluster keep account of that.
 func (d *Daemon) makeAccess(m *membership, p frontdoor.Peer) (a access, err error) {
-	ctx, cancel := context.WithTimeout(m.ctx, proposeTime)
+	ctx, cancel := context.WithTimeout(m.ctx, d.changeTime())
 	defer cancel()
 	key, err := pki.NewKey()
 	if err != nil {

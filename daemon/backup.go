@@ -40,7 +40,7 @@ type Backup struct {
 func (d *Daemon) BackupCluster() (raw []byte, err error) {
 	defer func() { d.auditOf("cluster.backup", "", "", err) }()
 	m := d.meta.now.Load()
-	ctx, cancel := context.WithTimeout(m.ctx, proposeTime)
+	ctx, cancel := context.WithTimeout(m.ctx, d.changeTime())
 	defer cancel()
 	b := Backup{Format: backupFormat, Taken: time.Now().UTC(), Node: d.identity.Name,
 		Cluster:   pki.FingerprintOf(m.authority.Load().Certificate()).String(),

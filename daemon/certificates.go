@@ -223,7 +223,7 @@ func (d *Daemon) RotateAuthority(p frontdoor.Peer, m wire.RotateAuthorityRequest
 
 // successionNow is successionIn of the metadata as it is now.
 func (d *Daemon) successionNow(m *membership) (x succession, err error) {
-	ctx, cancel := context.WithTimeout(m.ctx, proposeTime)
+	ctx, cancel := context.WithTimeout(m.ctx, d.changeTime())
 	defer cancel()
 	var bad error
 	err = m.readAgain(ctx, func(s *fsm.State) { x, bad = successionIn(s, max(s.Now(), d.clock().UnixNano())) })

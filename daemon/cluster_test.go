@@ -91,8 +91,9 @@ func (ns *nodes) startWith(c Config, change func(*Daemon)) *Daemon {
 	return d
 }
 
-// patience is the daemons': before one is gone, a slow node counts as silent after 63 s, and has 62 s to say that it
-// takes a replica. From then on the product's 3 s and 2 s hold; but who asked for a replica before waits for his 62 s.
+// patience is the daemons': before one is gone, a slow node counts as silent after 63 s, has 62 s to say that it takes a
+// replica, and a change of the metadata has 70 s. From then on the product's 3 s, 2 s and 10 s hold; but who asked before
+// waits for as long as was so then.
 func (ns *nodes) patience() time.Duration {
 	if ns.gone.Load() {
 		return 0

@@ -254,7 +254,7 @@ func (w *wishes) gone(id fsm.UUID) {
 // leaseOver gives a program of this node a lease of devices of all nodes.
 func (d *Daemon) leaseOver(p frontdoor.Peer, o *clwire.SessionOptions, by *leases.Asker) (*leases.Lease, error) {
 	m := d.meta.now.Load()
-	ctx, cancel := context.WithTimeout(m.ctx, proposeTime)
+	ctx, cancel := context.WithTimeout(m.ctx, d.changeTime())
 	defer cancel()
 	id := wishID(p, o.Lease)
 	if !d.wishes.begin(id) {

@@ -133,7 +133,7 @@ func (d *Daemon) onlyHere(m *membership) (list []fsm.Object, nodes []fsm.Node) {
 // not answered before.
 func (d *Daemon) drainStep(m *membership, anyway bool) (s LeaveStatus, err error) {
 	s.Stuck = []Conflict{}
-	ctx, cancel := context.WithTimeout(d.ctx, proposeTime)
+	ctx, cancel := context.WithTimeout(d.ctx, d.changeTime())
 	defer cancel()
 	if m.removed.Load() || anyway && m.refusal.Load() != nil {
 		cancel() // nothing is waited for
@@ -215,7 +215,7 @@ func (d *Daemon) takeLeave(m *membership, anyway bool) (republish, error) {
 		return left, errUndrained
 	}
 	m.leaving.Store(true)
-	ctx, cancel := context.WithTimeout(m.ctx, proposeTime)
+	ctx, cancel := context.WithTimeout(m.ctx, d.changeTime())
 	defer cancel()
 	if err := m.yieldFor(ctx); err != nil {
 		return left, err
@@ -456,7 +456,7 @@ type RemoveResult struct {
 // RemoveNode implements frontdoor.Nodes.
 func (d *Daemon) RemoveNode(m wire.RemoveNodeRequest) (raw []byte, err error) {
 	defer func() { d.auditOf("node.remove", "", m.Node, err) }()
-	ctx, cancel := context.WithTimeout(d.ctx, proposeTime)
+	ctx, cancel := context.WithTimeout(d.ctx, d.changeTime())
 	defer cancel()
 	if err := d.awaitEntry(ctx); err != nil {
 		return nil, err

@@ -441,6 +441,7 @@ func TestWhatIsNotRefusedIsPublishedLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := d.meta.now.Load()
+	ns.gone.Store(true)
 	if err := m.raft.Close(); err != nil {
 		t.Fatal(err)
 	}

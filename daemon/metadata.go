@@ -83,9 +83,12 @@ func (d *Daemon) closeMetadata() error {
 	return now.close()
 }
 
+// changeTime is how long a change of the metadata may take, or a question about it.
+func (d *Daemon) changeTime() time.Duration { return proposeTime + d.patience() }
+
 // propose has the cluster do a command under a fresh request id.
 func (d *Daemon) propose(cmd fsm.Command) (fsm.Result, error) {
-	ctx, cancel := context.WithTimeout(d.ctx, proposeTime)
+	ctx, cancel := context.WithTimeout(d.ctx, d.changeTime())
 	defer cancel()
 	if err := d.passGate(ctx); err != nil {
 		return fsm.Result{}, err
@@ -112,7 +115,7 @@ const gateLook = 5 * time.Millisecond
 // proposeOwn is propose for a command that names this run of the node. The cluster refuses one of a run that it does
 // not know of, so it waits until the node has entered.
 func (d *Daemon) proposeOwn(cmd fsm.Command) (fsm.Result, error) {
-	ctx, cancel := context.WithTimeout(d.ctx, proposeTime)
+	ctx, cancel := context.WithTimeout(d.ctx, d.changeTime())
 	defer cancel()
 	if err := d.awaitEntry(ctx); err != nil {
 		return fsm.Result{}, err
@@ -265,7 +268,7 @@ func (d *Daemon) onceEntered(m *membership, what string, f func() error) {
 
 // proposeIn is propose in a membership that is not yet, or may not be any more, the present one.
 func (d *Daemon) proposeIn(m *membership, cmd fsm.Command) (fsm.Result, error) {
-	ctx, cancel := context.WithTimeout(m.ctx, proposeTime)
+	ctx, cancel := context.WithTimeout(m.ctx, d.changeTime())
 	defer cancel()
 	return m.propose(ctx, cmd)
 }
@@ -286,7 +289,7 @@ func (d *Daemon) recordOwn(m *membership) error {
 	if known {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(m.ctx, proposeTime)
+	ctx, cancel := context.WithTimeout(m.ctx, d.changeTime())
 	defer cancel()
 	result, _, err := m.send(ctx, &fsm.RecordCertificate{ // it does not show here before the node is a member
 		Certificate: certificateOf(pki.Issued{Certificate: leaf, Serial: serial}, subject)})
@@ -318,7 +321,7 @@ func (d *Daemon) putNode(m *membership) error {
 	addresses := d.advertised()
 	put := &fsm.PutNode{Node: fsm.Node{ID: d.meta.node, Name: d.identity.Name, Incarnation: d.meta.incarnation,
 		Version: clip(d.build.Version), Epoch: epoch, Client: addresses, Peer: addresses}}
-	ctx, cancel := context.WithTimeout(m.ctx, proposeTime)
+	ctx, cancel := context.WithTimeout(m.ctx, d.changeTime())
 	defer cancel()
 	result, index, err := m.send(ctx, put)
 	if err == nil && errors.Is(result.Err(), object.ErrBusy) {

@@ -159,7 +159,7 @@ func (m *membership) nodeAddresses() (list []wire.NodeAddresses) {
 // Propose implements frontdoor.Nodes.
 func (d *Daemon) Propose(p frontdoor.Peer, command []byte) (wire.ProposeReply, error) {
 	m := d.meta.now.Load()
-	ctx, cancel := context.WithTimeout(m.ctx, proposeTime)
+	ctx, cancel := context.WithTimeout(m.ctx, d.changeTime())
 	defer cancel()
 	if err := d.maySpeak(ctx, m, p, command); err != nil {
 		return wire.ProposeReply{}, err
@@ -235,7 +235,7 @@ func (d *Daemon) maySpeak(ctx context.Context, m *membership, p frontdoor.Peer, 
 // ReadIndex implements frontdoor.Nodes.
 func (d *Daemon) ReadIndex(p frontdoor.Peer) (wire.ReadIndexReply, error) {
 	m := d.meta.now.Load()
-	ctx, cancel := context.WithTimeout(m.ctx, proposeTime)
+	ctx, cancel := context.WithTimeout(m.ctx, d.changeTime())
 	defer cancel()
 	index, err := m.raft.ReadIndex(ctx)
 	if leader, is := elsewhere(err); is {

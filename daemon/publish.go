@@ -376,7 +376,7 @@ func (d *Daemon) Dropped(tenant string, id object.ID) (was bool, err error) {
 	if !d.Concerns(id) {
 		return false, nil
 	}
-	ctx, cancel := context.WithTimeout(d.ctx, proposeTime)
+	ctx, cancel := context.WithTimeout(d.ctx, d.changeTime())
 	defer cancel()
 	if err := d.awaitEntry(ctx); err != nil { // before, nobody here knows what is published
 		return false, fmt.Errorf("the object is deleted here, but perhaps not on other nodes: %w", err)

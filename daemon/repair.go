@@ -340,7 +340,7 @@ type ReplicateStatus struct {
 
 // Replicate implements frontdoor.Elsewhere.
 func (d *Daemon) Replicate(ctx context.Context, tenant string, m wire.ReplicateRequest) ([]byte, error) {
-	entry, cancel := context.WithTimeout(ctx, proposeTime)
+	entry, cancel := context.WithTimeout(ctx, d.changeTime())
 	defer cancel()
 	if err := d.awaitEntry(entry); err != nil {
 		return nil, err
@@ -538,7 +538,7 @@ const maxTargets = 8
 // the tenant has room there, nor why a node could not take the object a moment ago.
 // Those that were too slow are asked again, for as long as they count as nodes that answer.
 func (d *Daemon) askFirst(ctx context.Context, targets []fsm.Node, o *fsm.Object) (fsm.Node, error) {
-	ctx, cancel := context.WithTimeout(ctx, proposeTime)
+	ctx, cancel := context.WithTimeout(ctx, d.changeTime())
 	defer cancel()
 	targets = targets[:min(len(targets), maxTargets)]
 	faults := make([]error, len(targets))

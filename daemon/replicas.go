@@ -366,7 +366,7 @@ type leaderWord struct {
 // ask waits until this node's copy of the metadata shows what the leader's did a moment ago.
 func (w *leaderWord) ask(d *Daemon) error {
 	if w.err == nil && w.uses%wordLasts == 0 {
-		ctx, cancel := context.WithTimeout(d.ctx, proposeTime)
+		ctx, cancel := context.WithTimeout(d.ctx, d.changeTime())
 		defer cancel()
 		d.at("asks how far the leader is")
 		w.err = d.meta.now.Load().read(ctx, func(*fsm.State) {})

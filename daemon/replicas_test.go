@@ -336,6 +336,7 @@ func TestReplicaThatMayBeListed(t *testing.T) {
 	d := x.ns.startWith(c, func(d *Daemon) {
 		d.at = func(step string) {
 			if step == "kept a replica" {
+				x.ns.gone.Store(true)
 				if err := d.meta.now.Load().raft.Close(); err != nil { // nothing answers from here on
 					t.Error(err)
 				}

@@ -99,7 +99,7 @@ func (d *Daemon) ChangeTenant(p frontdoor.Peer, m wire.ChangeTenantRequest) (err
 	var t fsm.Tenant
 	var known bool
 	var usage fsm.Usage
-	ctx, cancel := context.WithTimeout(d.ctx, proposeTime)
+	ctx, cancel := context.WithTimeout(d.ctx, d.changeTime())
 	defer cancel()
 	err = d.meta.now.Load().readAgain(ctx, func(s *fsm.State) {
 		t, known = s.Tenant(m.Name)
