@@ -329,7 +329,7 @@ func (d *Daemon) gatherAudit(m wire.AuditRequest, places map[string]map[string]u
 
 func (d *Daemon) askForAudit(m wire.AuditRequest, places map[string]map[string]uint64) []nodeAudit {
 	member := d.meta.now.Load()
-	ctx, cancel := context.WithTimeout(member.ctx, auditAskTime)
+	ctx, cancel := context.WithTimeout(member.ctx, auditAskTime+d.patience())
 	defer cancel()
 	var found []nodeAudit
 	member.raft.View(func(s *fsm.State) {

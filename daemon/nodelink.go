@@ -109,7 +109,7 @@ func (l *nodeLinks) connect(ctx context.Context, node fsm.UUID, kind uint8) (*tl
 
 func (l *nodeLinks) handshake(ctx context.Context, address string, kind uint8, config *tls.Config) (*tls.Conn, net.Conn,
 	error) {
-	ctx, cancel := context.WithTimeout(ctx, nodeDialTime)
+	ctx, cancel := context.WithTimeout(ctx, nodeDialTime+l.m.live.patience())
 	defer cancel()
 	raw, err := l.dial(ctx, address)
 	if err != nil {

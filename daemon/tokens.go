@@ -283,7 +283,7 @@ func (d *Daemon) goodToken(id object.ID, secretHash [32]byte) (token fsm.Token, 
 	m := d.meta.now.Load()
 	m.raft.View(look)
 	if check.Code != 0 && m.others() && !m.raft.Leads() {
-		ctx, cancel := context.WithTimeout(m.ctx, currentTime)
+		ctx, cancel := context.WithTimeout(m.ctx, currentTime+d.patience())
 		defer cancel()
 		if err := m.readAgain(ctx, look); err != nil {
 			d.log.WithError(err).Debug("the cluster cannot be asked for a token: it is judged by what this node knows")
@@ -352,7 +352,7 @@ func (d *Daemon) mayRenew(p frontdoor.Peer) error {
 	look := func(s *fsm.State) { old, known = s.Certificate(fsm.UUID(p.Serial)) }
 	m := d.meta.now.Load()
 	if m.raft.View(look); !known {
-		ctx, cancel := context.WithTimeout(m.ctx, currentTime)
+		ctx, cancel := context.WithTimeout(m.ctx, currentTime+d.patience())
 		defer cancel()
 		if err := m.readAgain(ctx, look); err != nil {
 			return err
