@@ -491,7 +491,7 @@ func (d *Daemon) TakeDevices(ask wire.TakeDevicesRequest) (reply wire.TakeDevice
 
 // awaitLease waits until this node knows of a lease's record.
 func (d *Daemon) awaitLease(id fsm.UUID) (fsm.Lease, error) {
-	late := time.NewTimer(recordTime)
+	late := time.NewTimer(recordTime + d.patience())
 	defer late.Stop()
 	for {
 		changed := d.meta.raft.Changed()
