@@ -274,12 +274,21 @@ func (d *Daemon) followReplicas() {
 		}
 		seen = now
 		var word leaderWord
+		faults := map[object.ID]error{}
 		for id, x := range list {
 			err := d.followReplica(id, x, &word)
-			later.note(id, time.Now(), err)
-			if err != nil && d.ctx.Err() == nil {
+			if err == nil {
+				later.note(id, began, nil)
+				continue
+			}
+			faults[id] = err
+			if d.ctx.Err() == nil {
 				d.log.WithError(err).WithField("object", id).Debug("a replica is not yet as the cluster wants it")
 			}
+		}
+		ended := time.Now() // of all of them: they are due together, and share the next question to the leader
+		for id, err := range faults {
+			later.note(id, ended, err)
 		}
 		if !d.rest(max(leastRest, 4*time.Since(began))) {
 			return
