@@ -91,10 +91,10 @@ func (ns *nodes) startWith(c Config, change func(*Daemon)) *Daemon {
 	return d
 }
 
-// patience is the daemons': before one is gone, a slow node counts as silent after 63 s, has 62 s to say that it takes a
-// replica, 63 s for a connection or for what it knows of a token, and 65 s for its part of the audit log; a change of the
-// metadata has 70 s. From then on the product's own times hold, which are 60 s less; but who asked before waits for as
-// long as was so then.
+// patience is the daemons': before one is gone, a slow node counts as silent after 63 s, has 62 s to say that it takes
+// a replica or to hear of a lease, 63 s for a connection or for what it knows of a token, and 65 s for its part of the
+// audit log; a change of the metadata has 70 s. From then on the product's own times hold, which are 60 s less; but who
+// asked before waits for as long as was so then.
 func (ns *nodes) patience() time.Duration {
 	if ns.gone.Load() {
 		return 0

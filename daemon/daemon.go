@@ -107,7 +107,7 @@ type Daemon struct {
 	dialNode       nodeDial
 	lookups        lookups
 	clock          func() time.Time     // what changes of the metadata are stamped with, and tokens expire by
-	patience       func() time.Duration // for tests, else 0: how much longer is waited for another node, or for a change
+	patience       func() time.Duration // for tests, else 0: how much longer other nodes, and changes, are waited for
 	wantsNodes     atomic.Bool          // a join is under way: other nodes have to reach this one
 	opening        sync.Mutex           // one attempt to open the door for other machines at a time
 	closedDoor     string               // guarded by opening: why it is not open; "" = it is, or is not wanted
