@@ -690,9 +690,23 @@ func TestPipelineThatIsStuck(t *testing.T) {
 		}
 		_, err = p.AppendEntries(&raft.AppendEntriesRequest{}, &raft.AppendEntriesResponse{})
 	}
-	if !errors.Is(err, raft.ErrPipelineShutdown) {
+	// Where this process had no processor for as long as the limit, the connection was closed before a request was sent.
+	if !errors.Is(err, raft.ErrPipelineShutdown) && !errors.Is(err, net.ErrClosed) {
 		t.Error(err)
 	}
+}
+
+// awayLayer reaches nobody until the other one is back.
+type awayLayer struct {
+	tcpLayer
+	back atomic.Bool
+}
+
+func (l *awayLayer) Dial(a raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	if !l.back.Load() {
+		return nil, unix.ECONNREFUSED
+	}
+	return l.tcpLayer.Dial(a, timeout)
 }
 
 // TestFollowerThatIsBackIsHeard: entries for a follower that is away are sent again until it is back, so that raft
@@ -703,19 +717,20 @@ func TestFollowerThatIsBackIsHeard(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := &engine{failed: make(chan struct{}), log: newLogStore(nil, nil, nil)}
-	trans, err := e.transport(Options{Stream: func() (raft.StreamLayer, error) { return tcpLayer{l}, nil }},
+	layer := &awayLayer{tcpLayer: tcpLayer{l}}
+	trans, err := e.transport(Options{Stream: func() (raft.StreamLayer, error) { return layer, nil }},
 		hclog.NewNullLogger())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer closeTransport(trans)
 	leader := trans.(*network)
-	away, err := net.Listen("tcp", "127.0.0.1:0")
+	away, err := net.Listen("tcp", "127.0.0.1:0") // it keeps its port: another process could take one that is free
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer away.Close()
 	at := raft.ServerAddress(away.Addr().String())
-	away.Close()
 
 	entries := &raft.AppendEntriesRequest{Term: 3, PrevLogEntry: 1}
 	if err := leader.AppendEntries("n2", at, entries, &raft.AppendEntriesResponse{}); err == nil {
@@ -727,12 +742,8 @@ func TestFollowerThatIsBackIsHeard(t *testing.T) {
 			t.Errorf("term %d of %q is asked about", term, follower)
 		}
 		if failed++; failed == 3 {
-			back, err := net.Listen("tcp", string(at))
-			if err != nil {
-				t.Error(err)
-				return false
-			}
-			follower := raft.NewNetworkTransport(tcpLayer{back}, 3, 5*time.Minute, io.Discard)
+			layer.back.Store(true)
+			follower := raft.NewNetworkTransport(tcpLayer{away}, 3, 5*time.Minute, io.Discard)
 			t.Cleanup(func() { follower.Close(); <-answers })
 			go func() {
 				defer close(answers)
@@ -752,6 +763,7 @@ func TestFollowerThatIsBackIsHeard(t *testing.T) {
 	}
 	close(e.failed)
 	leader.wanted = func(uint64, raft.ServerID) bool { return true }
+	layer.back.Store(false)
 	if err := leader.AppendEntries("n3", raft.ServerAddress("127.0.0.1:1"), entries, resp); err == nil {
 		t.Error("a node that ends goes on to send")
 	}

@@ -30,17 +30,16 @@ func TestLeaderChangesLeaveNoConnections(t *testing.T) {
 		return n
 	}
 	change := func(i int) {
-		from, to := nodes[ids[i%3]], ids[(i+1)%3]
-		until.Until(t, "it can hand over", func() bool {
-			for _, x := range from.Status().Members {
-				if x.ID == to {
-					r := from.Raft()
-					return r.LeadershipTransferToServer(raft.ServerID(to), raft.ServerAddress(x.Address)).Error() == nil
+		to := ids[(i+1)%3]
+		until.Until(t, "the next one leads", func() bool {
+			for _, id := range ids { // where a hand-over took too long any of them may lead
+				if from := nodes[id]; id != to && from.Leads() {
+					_ = from.Raft().LeadershipTransferToServer(raft.ServerID(to),
+						raft.ServerAddress(nodes[to].opts.Address)).Error()
 				}
 			}
-			return false
+			return nodes[to].Leads()
 		})
-		until.Until(t, "the next one leads", func() bool { return nodes[to].Leads() })
 		until.Until(t, "all follow", func() bool {
 			_, err := nodes[to].Propose(t.Context(), request(100+i), set(100+i))
 			return err == nil
@@ -50,7 +49,8 @@ func TestLeaderChangesLeaveNoConnections(t *testing.T) {
 		change(i)
 	}
 	const pairs, directions, ends, kept = 3, 2, 2, 3
-	if n := count(); n == 0 || n > pairs*directions*ends*kept {
-		t.Errorf("%d connections are open after 20 leader changes", n)
-	}
+	until.Until(t, "few connections after 20 leader changes", func() bool { // the other end may hear of the last ones later
+		n := count()
+		return n > 0 && n <= pairs*directions*ends*kept
+	})
 }

@@ -150,12 +150,12 @@ func (c *pausedConn) Write(p []byte) (int, error) {
 
 // TestOldAnswersProveNothing: a leader that finds answers of its followers unread when it wakes does not take them for
 // a proof that it leads still. Another node may have been elected since, and have done what the read must show.
+// The leader gives up after leadsFor.
 func TestOldAnswersProveNothing(t *testing.T) {
 	layer := &pausedLayer{unread: map[string]bool{}}
 	layer.changed = sync.NewCond(&layer.mu)
 	nodes, _ := three(t, func(o *Options) {
 		inner := o.Stream
-		o.electionTimeout = 3 * time.Second // it gives up after as long
 		o.Stream = func() (raft.StreamLayer, error) {
 			l, err := inner()
 			if err != nil {
