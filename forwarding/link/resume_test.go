@@ -390,7 +390,7 @@ func TestAllWhoSleepHearOfTheNextConnection(t *testing.T) {
 		go func() { asleep.Wait(); close(awake) }()
 		// Who asked before the next connection came, and lay down when the other had its word, waits for another one:
 		// each is told. Who is deaf hears none of them.
-		for told, heard := 1, false; !heard; told++ {
+		for told, heard := time.Now(), false; !heard; {
 			if err := worker.Send(&clwire.Flush{Queue: 1}, clwire.FlagUrgent, 0); err != nil {
 				t.Fatal(err)
 			}
@@ -398,7 +398,7 @@ func TestAllWhoSleepHearOfTheNextConnection(t *testing.T) {
 			case <-awake:
 				heard = true
 			case <-time.After(100 * time.Millisecond):
-				if told == 200 {
+				if time.Since(told) > 5*time.Minute {
 					t.Fatalf("round %d: %d still sleep on a connection that is gone", round, inside())
 				}
 			}
@@ -632,14 +632,18 @@ func laneSurvives(t *testing.T, secure, packed bool) {
 			t.Errorf("end %d: %+v", i, n)
 		}
 	}
+	if !packed && err == nil { // packed they are less than what is acknowledged at once
+		await.Until(t, "chunks are acknowledged", func() bool {
+			near.log.mu.Lock()
+			defer near.log.mu.Unlock()
+			return len(near.log.chunks) <= n/2
+		})
+	}
 	over.Store(true)
 	close(stopping)
 	near.Close()
 	far.Close()
 	stop()
-	if len(near.log.chunks) > n/2 && !packed { // packed they are less than what is acknowledged at once
-		t.Errorf("%d chunks are kept", len(near.log.chunks))
-	}
 	kept := 0
 	for _, x := range near.log.chunks {
 		kept += len(x.packed)

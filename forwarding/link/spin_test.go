@@ -3,11 +3,15 @@ package link
 import (
 	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
-// Who loses the core by a yield stops polling, and does not begin again at once.
-func TestPollingStopsWhereOthersNeedTheCore(t *testing.T) {
+// Who loses the core by a yield stops polling, and does not begin again at once. On the bubble's clock no yield takes
+// long but by the test's doing.
+func TestPollingStopsWhereOthersNeedTheCore(t *testing.T) { synctest.Test(t, pollingStops) }
+
+func pollingStops(t *testing.T) {
 	if runtime.NumCPU() == 1 {
 		t.Skip("skipped: nobody polls on one core")
 	}
@@ -42,7 +46,9 @@ func TestPollingStopsWhereOthersNeedTheCore(t *testing.T) {
 }
 
 // TestLooksBetweenYields: who polls yields each time where processors are few, and every 64th time where they are many.
-func TestLooksBetweenYields(t *testing.T) {
+func TestLooksBetweenYields(t *testing.T) { synctest.Test(t, looksBetweenYields) }
+
+func looksBetweenYields(t *testing.T) {
 	if runtime.NumCPU() == 1 {
 		t.Skip("skipped: nobody polls on one core")
 	}
