@@ -107,6 +107,8 @@ func TestNothingToComeBackTo(t *testing.T) {
 // A connection that does not come back in time is given up.
 func TestPatienceEnds(t *testing.T) {
 	r, f := openFar(t, false, true, func(_ *fakeFar, o *Options) { o.Resume = 50 * time.Millisecond })
+	f.lane(1) // their first connections come in the background
+	f.lane(2)
 	f.mu.Lock()
 	f.dialing = func() error { return errTest }
 	f.mu.Unlock()
@@ -124,7 +126,8 @@ func TestPatienceEnds(t *testing.T) {
 // by since the first loss: each new connection says that the worker can be reached, and a loss after it is another one.
 func TestLanesAreCutInTurn(t *testing.T) {
 	r, f := openFar(t, false, true)
-	f.lane(1)
+	f.lane(1) // their first connections come in the background, and are none of those that are counted
+	f.lane(2)
 	var cuts atomic.Int32
 	var middle atomic.Int64 // of all losses, ns after the resumer's start
 	f.mu.Lock()

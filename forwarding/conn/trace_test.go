@@ -95,7 +95,7 @@ func TestTraceOfAnotherMachine(t *testing.T) {
 		t.Errorf("the read ended, and its trace has %d chunks of it", n)
 	}
 	n, texts := kinds(t, file)
-	if n[trace.KindClock] != firstRounds || !slices.Contains(texts, "the fake, another machine") {
+	if n[trace.KindClock] < firstRounds || !slices.Contains(texts, "the fake, another machine") { // more after a second
 		t.Errorf("the trace has %v and %q", n, texts)
 	}
 	tracer.Close()
