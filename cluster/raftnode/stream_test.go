@@ -49,7 +49,7 @@ func TestLeaderChangesLeaveNoConnections(t *testing.T) {
 		change(i)
 	}
 	const pairs, directions, ends, kept = 3, 2, 2, 3
-	until.Until(t, "few connections after 20 leader changes", func() bool { // the other end may hear of the last ones later
+	until.Until(t, "few connections after 20 leader changes", func() bool { // one end may hear of the last ones later
 		n := count()
 		return n > 0 && n <= pairs*directions*ends*kept
 	})

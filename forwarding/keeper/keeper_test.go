@@ -48,7 +48,7 @@ func (r *rig) start(o Options) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	limit := unix.Timeval{Sec: 60}
+	limit := unix.Timeval{Sec: 5 * 60}
 	if err := unix.SetsockoptTimeval(pair[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit); err != nil {
 		r.t.Fatal(err)
 	}

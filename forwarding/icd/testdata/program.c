@@ -115,6 +115,12 @@ static void fork_child(void) {
   compute(context, queue);
 }
 
+// await waits for what another thread says: five minutes, which end a hang and nothing else.
+static void await(atomic_int *said, const char *what) {
+  for (int i = 0; i < 300000 && !atomic_load(said); i++) usleep(1000);
+  if (!atomic_load(said)) FAIL("%s did not come", what);
+}
+
 static atomic_int called;
 static cl_event inner;
 
@@ -139,8 +145,7 @@ static void callbacks(void) {
   OK(cl->clSetEventCallback(marker, CL_COMPLETE, calls_back, &called));
   OK(cl->clReleaseEvent(marker)); // the callback still comes
   OK(cl->clSetUserEventStatus(user, CL_COMPLETE));
-  for (int i = 0; i < 5000 && !atomic_load(&called); i++) usleep(1000);
-  if (!atomic_load(&called)) FAIL("the callback did not come");
+  await(&called, "the callback");
   OK(cl->clReleaseEvent(inner));
 }
 
@@ -222,8 +227,16 @@ static void threads(void) {
   for (int i = 0; i < 4; i++) pthread_join(t[i], NULL);
 }
 
+static atomic_int told;
+
+static void CL_CALLBACK hears(const char *text, const void *info, size_t bytes, void *data) { atomic_store(&told, 1); }
+
 static void crash(void) {
   cl_int e;
+  context = cl->clCreateContext(NULL, 1, &device, hears, NULL, &e);
+  OK(e);
+  queue = cl->clCreateCommandQueue(context, device, 0, &e);
+  OK(e);
   cl_kernel k = build(context, "kernel void wild(global int *x) { x[(ulong)1 << 40] = 1; }", "wild");
   cl_mem m = cl->clCreateBuffer(context, 0, 64, NULL, &e);
   OK(e);
@@ -233,6 +246,8 @@ static void crash(void) {
   if (e == CL_SUCCESS) e = cl->clFinish(queue);
   IS(e, CL_OUT_OF_RESOURCES);
   IS(cl->clFinish(queue), CL_OUT_OF_RESOURCES);
+  // Once the context hears of it, standard error has said why the worker ended. At exit there is little time for that.
+  await(&told, "word of the worker's end");
   open_device(getenv("LIBRARY"));
   compute(context, queue);
 }

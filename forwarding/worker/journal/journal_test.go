@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"tendril/forwarding/clwire"
@@ -387,8 +388,11 @@ func BenchmarkCommand(b *testing.B) {
 	}
 }
 
-// TestCalls: what does not come back from the driver is told, and what does come back soon is not.
-func TestCalls(t *testing.T) {
+// TestCalls: what does not come back from the driver is told, and what does come back soon is not. The clock is the
+// bubble's: it stands still while the test runs.
+func TestCalls(t *testing.T) { synctest.Test(t, calls) }
+
+func calls(t *testing.T) {
 	j := New()
 	q := j.Queue(1, 0, true)
 	done := j.Call("clBuildProgram")
