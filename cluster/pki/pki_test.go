@@ -21,12 +21,11 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { await.Main(m) }
 
 // clock is a clock that tests set.
 type clock struct{ at time.Time }

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv("RAFTNODE_TEST_PROPOSER"); dir != "" {
 		proposeForever(dir)
 	}
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("tendril/cluster/raftnode.(*engine).outcome.func1"))
+	until.Main(m, goleak.IgnoreAnyFunction("tendril/cluster/raftnode.(*engine).outcome.func1"))
 }
 
 func options(dir string) Options {

@@ -16,12 +16,12 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
-	"go.uber.org/goleak"
 
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { await.Main(m) }
 
 // bytesOf makes n bytes that no other seed has.
 func bytesOf(seed uint64, n int) []byte {

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"tendril/forwarding/answers"
 	"tendril/forwarding/api"
 	"tendril/forwarding/cl"
@@ -22,7 +20,7 @@ import (
 	"tendril/tools/e2e/await"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { await.Main(m) }
 
 // rig is one program on a fake node.
 type rig struct {

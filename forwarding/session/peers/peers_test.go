@@ -7,14 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/conn"
 	"tendril/forwarding/session/node"
+	"tendril/tools/e2e/await"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { await.Main(m) }
 
 // fakeHost runs nothing by itself: what is to run later does so when the test says.
 type fakeHost struct {

@@ -4,6 +4,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
+
+	"go.uber.org/goleak"
 )
 
 //go:noinline
@@ -41,4 +44,15 @@ func TestBlocked(t *testing.T) {
 	if n := Waiting("await.waitsHere"); n != 0 {
 		t.Errorf("%d wait and should have ended", n)
 	}
+}
+
+// A goroutine that ends late is no leak.
+func TestNoneLeftWaits(t *testing.T) {
+	here, stop := goleak.IgnoreCurrent(), make(chan struct{})
+	go func() { <-stop }()
+	if goleak.Find(here) == nil {
+		t.Fatal("a goroutine that waits is not found")
+	}
+	time.AfterFunc(time.Second, func() { close(stop) }) // goleak alone gives up before
+	NoneLeft(t, here)
 }
