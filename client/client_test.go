@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"tendril/client"
 	"tendril/client/admin"
 	"tendril/client/session"
@@ -31,7 +29,7 @@ func TestMain(m *testing.M) {
 		run()
 		return
 	}
-	goleak.VerifyTestMain(withNode{m})
+	await.Main(withNode{m})
 }
 
 // backend is a daemon without sessions to speak of.

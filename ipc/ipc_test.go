@@ -14,11 +14,11 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"tendril/ipc/wire"
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 func TestMain(m *testing.M) {
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 		child()
 		return
 	}
-	goleak.VerifyTestMain(m)
+	await.Main(m)
 }
 
 // raw is a payload as it is.

@@ -17,8 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"tendril/cluster/raftnode"
 	"tendril/daemon/audit"
 	"tendril/daemon/changes"
@@ -53,7 +51,7 @@ func TestSegmentsArePaged(t *testing.T) {
 	}
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { await.Main(m) }
 
 // fake is a Source with little in it.
 type fake struct {

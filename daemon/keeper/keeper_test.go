@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"tendril/forwarding/clwire"
@@ -57,7 +56,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	goleak.VerifyTestMain(m)
+	await.Main(m)
 }
 
 // device is one that the fake driver has.

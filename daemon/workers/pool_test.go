@@ -86,13 +86,7 @@ func newPool(t *testing.T, alter func(*Options), modes ...string) (*Pool, *safeB
 		if err := ended(p); err != nil {
 			t.Error(err)
 		}
-		more := goleak.Find(goroutines)
-		for began := time.Now(); more != nil && time.Since(began) < time.Minute; await.Rest(began) {
-			more = goleak.Find(goroutines) // what just ends may get no processor
-		}
-		if more != nil {
-			t.Error(more)
-		}
+		await.NoneLeft(t, goroutines)
 		if left := children(t); len(left) > 0 {
 			t.Errorf("processes left: %v", left)
 		}

@@ -12,13 +12,15 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"tendril/tools/e2e/await"
 )
 
 // lay makes a link, or skips where the machine has none.
 func lay(t *testing.T, q Quality) *Link {
 	t.Helper()
 	here := goleak.IgnoreCurrent()
-	t.Cleanup(func() { goleak.VerifyNone(t, here) })
+	t.Cleanup(func() { await.NoneLeft(t, here) })
 	if _, err := exec.LookPath("ip"); err != nil || os.Getuid() != 0 {
 		t.Skipf("skipped: network namespaces need root and ip(8): %v", err)
 	}

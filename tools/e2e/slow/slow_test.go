@@ -9,12 +9,14 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"tendril/tools/e2e/await"
 )
 
 // checkLeaks must come first: what a test cleans up runs before it.
 func checkLeaks(t *testing.T) {
 	here := goleak.IgnoreCurrent()
-	t.Cleanup(func() { goleak.VerifyNone(t, here) })
+	t.Cleanup(func() { await.NoneLeft(t, here) })
 }
 
 // echo answers what it gets until the end.
