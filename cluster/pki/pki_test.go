@@ -23,6 +23,7 @@ import (
 
 	"tendril/store/object"
 	"tendril/tools/e2e/await"
+	"tendril/tools/e2e/loopback"
 )
 
 func TestMain(m *testing.M) { await.Main(m) }
@@ -62,16 +63,7 @@ var (
 // handshake runs both sides over a pipe and sends a byte each way, since TLS 1.3 clients hear of a refusal only then.
 func handshake(t *testing.T, server, client *tls.Config) (cs tls.ConnectionState, serverErr, clientErr error) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") // a pipe without a buffer deadlocks where both sides send alerts
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	b, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := l.Accept()
+	b, a, err := loopback.Conns() // a pipe without a buffer deadlocks where both sides send alerts
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"tendril/store/object"
 	"tendril/tools/e2e/await"
+	"tendril/tools/e2e/loopback"
 )
 
 func TestMain(m *testing.M) { await.Main(m) }
@@ -124,16 +125,7 @@ func (w *world) dial(ctx context.Context, s Source) (net.Conn, error) {
 	if n == nil {
 		return nil, errors.New("connection refused")
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	defer l.Close()
-	conn, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		return nil, err
-	}
-	there, err := l.Accept()
+	conn, there, err := loopback.Conns()
 	if err != nil {
 		return nil, err
 	}

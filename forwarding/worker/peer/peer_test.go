@@ -2,7 +2,6 @@ package peer
 
 import (
 	"errors"
-	"net"
 	"os"
 	"runtime"
 	"sync"
@@ -13,6 +12,7 @@ import (
 
 	"tendril/forwarding/clwire"
 	"tendril/forwarding/link"
+	"tendril/tools/e2e/loopback"
 )
 
 // hearer is a Worker that notes what it is told.
@@ -86,25 +86,8 @@ func (h *hearer) until(t *testing.T, what string, is func() bool) {
 // ends makes connected sockets: TCP, so that a close is seen as between machines.
 func ends(t *testing.T) (a, b *os.File) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	a, b, err := loopback.Pair()
 	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	dialed, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dialed.Close()
-	accepted, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer accepted.Close()
-	if a, err = dialed.(*net.TCPConn).File(); err != nil {
-		t.Fatal(err)
-	}
-	if b, err = accepted.(*net.TCPConn).File(); err != nil {
 		t.Fatal(err)
 	}
 	return a, b

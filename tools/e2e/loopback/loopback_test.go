@@ -1,6 +1,7 @@
 package loopback
 
 import (
+	"net"
 	"os"
 	"testing"
 
@@ -20,6 +21,36 @@ func TestPair(t *testing.T) {
 	got := make([]byte, 1)
 	if _, err := b.Read(got); err != nil || got[0] != 'x' {
 		t.Errorf("%q came: %v", got, err)
+	}
+}
+
+// TestAStrangerIsTurnedAway: somebody else may connect to the port first.
+func TestAStrangerIsTurnedAway(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	stranger, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stranger.Close()
+	a, b, err := through(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	defer b.Close()
+	if _, err := a.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 1)
+	if _, err := b.Read(got); err != nil || got[0] != 'x' {
+		t.Errorf("%q came: %v", got, err)
+	}
+	if n, err := stranger.Read(got); n > 0 || err == nil {
+		t.Errorf("the stranger read %d bytes: %v", n, err)
 	}
 }
 
