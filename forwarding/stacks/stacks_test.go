@@ -21,6 +21,7 @@ func TestSIGQUITWritesWhereItIsAndGoesOn(t *testing.T) {
 	dir, c := t.TempDir(), make(chan struct{})
 	defer close(c)
 	go lost(c)
+	await.Blocked(t, 1, "stacks.lost") // its first step may come late
 	stop := OnQuit(dir)
 	for range 2 { // the second replaces the first
 		if err := syscall.Kill(os.Getpid(), syscall.SIGQUIT); err != nil {
