@@ -690,7 +690,7 @@ func TestPipelineThatIsStuck(t *testing.T) {
 		}
 		_, err = p.AppendEntries(&raft.AppendEntriesRequest{}, &raft.AppendEntriesResponse{})
 	}
-	// Where this process had no processor for as long as the limit, the connection was closed before a request was sent.
+	// Where this process had no processor for so long, the connection was closed before a request was sent.
 	if !errors.Is(err, raft.ErrPipelineShutdown) && !errors.Is(err, net.ErrClosed) {
 		t.Error(err)
 	}

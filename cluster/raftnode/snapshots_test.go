@@ -43,8 +43,8 @@ func TestDiskFullDuringASnapshot(t *testing.T) {
 	}
 	defer filler.Close()
 	for room := 0; room < 3; room++ { // bytes that are left: none, or for a part
-		// Until the disk is full. An attempt of the node's own that is under way gives back at most what it was left the
-		// last time: with what it is left now that is no room for a snapshot either.
+		// Until the disk is full. An attempt of the node's own that is under way gives back at most what was left the
+		// last time: with what is left now that is no room for a snapshot either.
 		filler.Write(make([]byte, 4<<20))
 		info, err := filler.Stat()
 		if err != nil {
