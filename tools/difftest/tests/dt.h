@@ -73,6 +73,10 @@ static const char *L(const char *format, ...) {
     return s;
 }
 
+// AWAIT looks until a state is there that another thread or process makes, for four minutes at least: that ends a hang
+// and nothing else, and what is said then comes before the runner's own limit.
+#define AWAIT(there) do { for (int i_ = 0; i_ < 240000 && !(there); i_++) usleep(1000); } while (0)
+
 static cl_platform_id platform;
 static cl_device_id device;
 static cl_context context;
@@ -127,6 +131,15 @@ static cl_uint refs_mem(cl_mem m) {
     clGetMemObjectInfo(m, CL_MEM_REFERENCE_COUNT, sizeof n, &n, NULL);
     return n;
 }
+
+static cl_uint maps_mem(cl_mem m) {
+    cl_uint n = 999;
+    clGetMemObjectInfo(m, CL_MEM_MAP_COUNT, sizeof n, &n, NULL);
+    return n;
+}
+// UNMAPPED waits until all maps of memory are gone: PoCL counts down a moment after the command's end.
+#define UNMAPPED(m) AWAIT(maps_mem(m) == 0)
+
 #define REFS(label, obj, Kind, KIND) do { cl_uint n_ = 999; cl_int e_ = clGet##Kind##Info(obj, CL_##KIND##_REFERENCE_COUNT, sizeof n_, &n_, NULL); SAY(label, "%s %u", dt_name(e_), n_); } while (0)
 
 #endif

@@ -1,7 +1,6 @@
 // Images over the program's memory: every kind of image with every way of having memory (own, USE, ALLOC, COPY), as it
 // is made, read, mapped and released; and images over buffers whose parents are mapped, or released first.
 #include "dt.h"
-#include <time.h>
 
 enum { W = 9, H = 7, D = 5, PIXEL = 4, PAD = 12, MOST = (W * PIXEL + PAD) * (H + 1) * D };
 static unsigned char host[MOST + 64] __attribute__((aligned(4096))), before[MOST + 64], want[MOST], got[MOST];
@@ -78,12 +77,6 @@ static void *map(const struct shape *s, cl_mem im, cl_map_flags flags, size_t *r
     return clEnqueueMapImage(queue, im, CL_TRUE, flags, zero, s->all, row, slice, 0, NULL, NULL, &err);
 }
 
-static cl_uint maps(cl_mem im) {
-    cl_uint n = 99;
-    clGetMemObjectInfo(im, CL_MEM_MAP_COUNT, sizeof n, &n, NULL);
-    return n;
-}
-
 // write puts new bytes into a map, and into want.
 static void write_map(const struct shape *s, void *p, size_t row, size_t slice, unsigned seed) {
     size_t line = s->all[0] * PIXEL;
@@ -97,8 +90,7 @@ static void CL_CALLBACK destroyed(cl_mem m, void *user) { (void)m, __atomic_add_
 
 // ended waits for so many destructor callbacks.
 static const char *ended(const int *gone, int n) {
-    const struct timespec pause = {0, 1000000};
-    for (int i = 0; i < 20000 && __atomic_load_n(gone, __ATOMIC_SEQ_CST) < n; i++) nanosleep(&pause, NULL);
+    AWAIT(__atomic_load_n(gone, __ATOMIC_SEQ_CST) >= n);
     return __atomic_load_n(gone, __ATOMIC_SEQ_CST) == n ? "told" : "NOT TOLD";
 }
 
@@ -145,16 +137,16 @@ static void sweep(const struct kind *k, int w, int padded) {
         memcpy(host, before, sizeof host);
     }
     unsigned char *a = map(&s, im, CL_MAP_READ, &row, &slice);
-    SAY(L("%s map", id), "%s %s, %s, %u", dt_name(err), a ? same(&s, a, row, slice) : "", use ? (a == host ? "in place" : "ELSEWHERE") : "-", maps(im));
+    SAY(L("%s map", id), "%s %s, %s, %u", dt_name(err), a ? same(&s, a, row, slice) : "", use ? (a == host ? "in place" : "ELSEWHERE") : "-", maps_mem(im));
     if (a && use) SAY(L("%s map pitch", id), "%s", row == s.row && (!s.slice || slice == s.slice) ? "the program's" : "another");
     SAY(L("%s read beside a map", id), "%s", content(&s, im));
     unsigned char *b = map(&s, im, CL_MAP_READ, &row, &slice);
-    SAY(L("%s second map", id), "%s %s, %u", dt_name(err), b ? same(&s, b, row, slice) : "", maps(im));
+    SAY(L("%s second map", id), "%s %s, %u", dt_name(err), b ? same(&s, b, row, slice) : "", maps_mem(im));
     if (b) ERR(L("%s second unmap", id), clEnqueueUnmapMemObject(queue, im, b, 0, NULL, NULL));
     if (a) ERR(L("%s unmap", id), clEnqueueUnmapMemObject(queue, im, a, 0, NULL, NULL));
     clFinish(queue);
-    for (int i = 0; i < 1000 && maps(im); i++) usleep(1000); // PoCL counts down a moment after the command's end
-    SAY(L("%s maps left", id), "%u", maps(im));
+    UNMAPPED(im);
+    SAY(L("%s maps left", id), "%u", maps_mem(im));
     const size_t last[3] = {s.all[0] - 1, s.all[1] - 1, s.all[2] - 1};
     a = clEnqueueMapImage(queue, im, CL_TRUE, CL_MAP_READ, last, one, &row, &slice, 0, NULL, NULL, &err);
     SAY(L("%s map of the last pixel", id), "%s %s", dt_name(err), a && !memcmp(a, want + bytes - PIXEL, PIXEL) ? "right" : "WRONG");
@@ -243,7 +235,7 @@ static void parent(int flat, int w) {
         clSetMemObjectDestructorCallback(buf, destroyed, ends);
         clSetMemObjectDestructorCallback(im, destroyed, ends);
         if (state == 1) p = clEnqueueMapBuffer(queue, buf, CL_TRUE, CL_MAP_READ, 0, BYTES, 0, NULL, NULL, &err);
-        SAY(L("%s has", label), "%s %u %u", content(&s, im), maps(buf), maps(im));
+        SAY(L("%s has", label), "%s %u %u", content(&s, im), maps_mem(buf), maps_mem(im));
         if (p) clEnqueueUnmapMemObject(queue, buf, p, 0, NULL, NULL);
         if (state == 2) ERR(L("%s release", label), clReleaseMemObject(buf));
         size_t row, slice;
@@ -260,6 +252,7 @@ static void parent(int flat, int w) {
             SAY(L("%s in the buffer", label), "%s", same(&s, got, s.row, 0));
             clReleaseMemObject(buf);
         }
+        AWAIT(refs_mem(im) == 1); // PoCL lets go of a command's memory a moment after its end
         SAY(L("%s references", label), "%u", refs_mem(im));
         ERR(L("%s release image", label), clReleaseMemObject(im));
         clFinish(queue);

@@ -3,12 +3,6 @@
 
 static unsigned char pattern[4096], got[4096];
 
-static cl_uint maps(cl_mem m) {
-    cl_uint n = 999;
-    clGetMemObjectInfo(m, CL_MEM_MAP_COUNT, sizeof n, &n, NULL);
-    return n;
-}
-
 static void contents(const char *label, cl_mem m, size_t n) {
     memset(got, 0xEE, sizeof got);
     cl_int e = clEnqueueReadBuffer(queue, m, CL_TRUE, 0, n, got, 0, NULL, NULL);
@@ -34,7 +28,7 @@ static void errors(cl_mem m) {
     clReleaseMemObject(other);
     MAKE("map wait list", p, clEnqueueMapBuffer(queue, m, CL_TRUE, CL_MAP_READ, 0, 64, 1, NULL, NULL, &err));
     MAKE("map wait list null event", p, clEnqueueMapBuffer(queue, m, CL_TRUE, CL_MAP_READ, 0, 64, 1, &none, NULL, &err));
-    SAY("map count after errors", "%u", maps(m));
+    SAY("map count after errors", "%u", maps_mem(m));
     ERR("unmap null queue", clEnqueueUnmapMemObject(NULL, m, pattern, 0, NULL, NULL));
     ERR("unmap null buffer", clEnqueueUnmapMemObject(queue, NULL, pattern, 0, NULL, NULL));
     ERR("unmap null pointer", clEnqueueUnmapMemObject(queue, m, NULL, 0, NULL, NULL));
@@ -51,17 +45,18 @@ static void through(const char *kind, cl_mem m, unsigned char *own) {
         if (!p) continue;
         if (!blocking) must(clWaitForEvents(1, &ev), "wait");
         HASH(L("%s map read %d bytes", kind, blocking), p, 1000);
-        SAY(L("%s map read %d count", kind, blocking), "%u", maps(m));
+        SAY(L("%s map read %d count", kind, blocking), "%u", maps_mem(m));
         if (own) SAY(L("%s map read %d place", kind, blocking), "%s", p == own + 100 ? "host_ptr + offset" : "elsewhere");
         clReleaseEvent(ev);
         ERR(L("%s unmap %d", kind, blocking), clEnqueueUnmapMemObject(queue, m, p, 0, NULL, NULL));
         clFinish(queue);
-        SAY(L("%s unmap %d count", kind, blocking), "%u", maps(m));
+        UNMAPPED(m);
+        SAY(L("%s unmap %d count", kind, blocking), "%u", maps_mem(m));
     }
     unsigned char *a, *b;
     MAKE(L("%s map write", kind), a, clEnqueueMapBuffer(queue, m, CL_TRUE, CL_MAP_WRITE, 0, 256, 0, NULL, NULL, &err));
     MAKE(L("%s map write second", kind), b, clEnqueueMapBuffer(queue, m, CL_TRUE, CL_MAP_WRITE, 512, 256, 0, NULL, NULL, &err));
-    SAY(L("%s two maps count", kind), "%u", maps(m));
+    SAY(L("%s two maps count", kind), "%u", maps_mem(m));
     if (a && b) {
         memset(a, 0x11, 256);
         memset(b, 0x22, 256);
@@ -69,7 +64,8 @@ static void through(const char *kind, cl_mem m, unsigned char *own) {
         ERR(L("%s unmap a", kind), clEnqueueUnmapMemObject(queue, m, a, 0, NULL, NULL));
     }
     clFinish(queue);
-    SAY(L("%s no map count", kind), "%u", maps(m));
+    UNMAPPED(m);
+    SAY(L("%s no map count", kind), "%u", maps_mem(m));
     contents(L("%s after map write", kind), m, n);
     MAKE(L("%s map rw", kind), a, clEnqueueMapBuffer(queue, m, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 64, 128, 0, NULL, NULL, &err));
     if (a) {

@@ -253,7 +253,7 @@ static void frees(void) {
     SAY("freed before its turn", "%d", freed);
     clSetUserEventStatus(gate, CL_COMPLETE);
     clWaitForEvents(1, &e);
-    for (int i = 0; i < 5000 && !freed; i++) usleep(1000);
+    AWAIT(freed);
     SAY("freed", "%d %x", freed, kind(e));
     clReleaseEvent(e), clReleaseEvent(gate);
     void *other[1] = {alloc(100)};

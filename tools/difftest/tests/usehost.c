@@ -75,7 +75,7 @@ static void gated(cl_kernel twice) {
     SAY("release behind a user event", "%s, %s", dt_name(status), over ? "destroyed" : "kept");
     clSetUserEventStatus(gate, CL_COMPLETE);
     clFinish(queue);
-    for (int i = 0; i < 1000 && !*(volatile int *)&over; i++) usleep(10000);
+    AWAIT(*(volatile int *)&over);
     SAY("results when it is destroyed", "%s, %s", over ? "destroyed" : "kept", wrong(own, 0) ? "stale" : "there");
 }
 
