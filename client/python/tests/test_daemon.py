@@ -25,6 +25,15 @@ BIN = os.environ.get("TENDRIL_BIN") or os.path.join(_ROOT, "bin", "tendril")
 MISSING = not os.path.exists(BIN) and "TENDRIL_BIN" not in os.environ
 
 
+def until(condition, what):
+    """Waits until a condition holds."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError("never came: " + what)
+        time.sleep(0.01)
+
+
 class Daemon:
     def __init__(self, **env):
         self.dir = tempfile.mkdtemp(prefix="tendril-py-")

@@ -142,8 +142,8 @@ class Watching(WithDaemon):
                 events.next(0)
             self.store.put(b"", "other").release()
             with self.store.put(b"abc", "w1") as o:
-                self.assertTrue(select.select([events], [], [], 20)[0])
-                event = events.next(20)
+                self.assertTrue(select.select([events], [], [], PATIENCE)[0])
+                event = events.next(PATIENCE)
                 self.assertEqual((event.kind, event.id, event.name, event.size_bytes), ("sealed", str(o.id), "w1", 3))
             self.store.rename("w1", "w2")
             self.store.delete("w2")
@@ -190,9 +190,9 @@ class Watching(WithDaemon):
             with tendril.connect(daemon.socket, reconnect=False) as store, store.watch() as events:
                 daemon.process.kill()
                 with self.assertRaises(tendril.Disconnected):
-                    events.next(20)
+                    events.next(PATIENCE)
                 with self.assertRaises(tendril.Disconnected):
-                    events.next(20)
+                    events.next(PATIENCE)
         finally:
             daemon.close()
 
@@ -353,10 +353,11 @@ class Reconnecting(unittest.TestCase):
         store = tendril.connect(first.socket, patience=PATIENCE)
         self.addCleanup(store.close)
         kept = store.put(b"kept", "kept")
+        live = store._connection()  # of now: once the client knows of the loss, it waits for the next daemon
         first.process.send_signal(signal.SIGKILL)
         first.process.wait(PATIENCE)
         with self.assertRaises(tendril.Disconnected):
-            store._connection().call(tendril.wire.STATUS, b"", lambda f: f.rest())
+            live.call(tendril.wire.STATUS, b"", lambda f: f.rest())
         self.assertEqual(kept.bytes(), b"kept")
         second = threading.Timer(0.2, first.start)
         second.start()

@@ -11,7 +11,7 @@ import unittest
 
 import tendril
 
-from .test_daemon import WithDaemon
+from .test_daemon import WithDaemon, until
 
 PAGE = os.environ.get("PYTHON_PAGE") or os.path.join(os.path.dirname(__file__), "..", "..", "..", "docs", "PYTHON.md")
 NOTEBOOK = os.path.join(os.path.dirname(PAGE), "notebook.ipynb")
@@ -78,7 +78,7 @@ class Page(WithDaemon):
             mine["mine"] = b"x"
             with tempfile.TemporaryDirectory() as folder:
                 got = self.run_program(folder, "\n".join(program)).split("-- end of cell\n")
-            self.assertEqual([o.name for o in mine.list()], ["mine"], "it deletes what it has made, and nothing else")
+            until(lambda: [o.name for o in mine.list()] == ["mine"], "the end of what it has made, and of nothing else")
         self.assertEqual(got, prints + [""])
 
     def test_sections(self):

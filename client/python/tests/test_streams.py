@@ -16,20 +16,12 @@ from tendril import wire
 
 from .fake import PATIENCE
 from .relay import Relay
-from .test_daemon import WithDaemon, _link
+from .test_daemon import WithDaemon, _link, until
 
 try:
     import numpy as np
 except ImportError:
     np = None
-
-
-def until(condition, what):
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError("never came: " + what)
-        time.sleep(0.01)
 
 
 def segments():
@@ -135,7 +127,7 @@ class Streams(WithDaemon):
         writer.push(image)
         del image
         self.assertEqual(reader.pop().numpy().tolist(), np.arange(12).reshape(3, 4).tolist())
-        array = reader.pop(5).numpy()
+        array = reader.pop(PATIENCE).numpy()
         self.assertEqual((array.shape, int(array.sum()), array.flags.writeable), ((4, 5, 3), 9 * 60, False))
 
     def test_waits_and_bounds(self):
@@ -155,7 +147,7 @@ class Streams(WithDaemon):
         with self.assertRaises(tendril.Sealed):
             writer.push(second)
         reader.unpop(first)
-        self.assertEqual([reader.pop(5).bytes(), reader.pop(5).bytes()], [b"1", b"2"])
+        self.assertEqual([reader.pop(PATIENCE).bytes(), reader.pop(PATIENCE).bytes()], [b"1", b"2"])
         told, = self.store.streams("s-full")
         self.assertEqual((told["name"], told["pushed"]), ("s-full", 2))
         with self.assertRaises(tendril.Exists):
@@ -335,7 +327,7 @@ class Late(WithDaemon):
         self.relay.let_go_after("replies", tendril.wire.STREAM_CLOSE, tendril.wire.STREAM_CANCEL)
         reader.close()
         with self.store.reader("l-pop") as again:
-            frame = again.pop(5)
+            frame = again.pop(PATIENCE)
             self.assertEqual((frame.number, frame.bytes()), (1, b"frame"))
 
     def test_close_behind_a_cancelled_pop(self):
@@ -352,7 +344,7 @@ class Late(WithDaemon):
         self.relay.let_go_after("replies", tendril.wire.STREAM_CLOSE, tendril.wire.STREAM_CANCEL)
         reader.close()
         with self.store.reader("l-apop") as again:
-            frame = again.pop(5)
+            frame = again.pop(PATIENCE)
             self.assertEqual((frame.number, frame.bytes()), (1, b"frame"))
 
     def test_a_cancelled_task_that_is_kept(self):
@@ -376,7 +368,7 @@ class Late(WithDaemon):
             asyncio.run(cancelled())
             self.late.streams()
             with self.store.reader("l-kept") as again:
-                frame = again.pop(5)
+                frame = again.pop(PATIENCE)
                 self.assertEqual((frame.number, frame.bytes()), (1, b"frame"))
 
     def test_close_behind_an_interrupted_pop_without_a_frame(self):
@@ -581,7 +573,7 @@ class Late(WithDaemon):
         self.late.streams()
         with self.assertRaises(tendril.Sealed):
             writer.push(draft)
-        frame = reader.pop(5)
+        frame = reader.pop(PATIENCE)
         draft.abort()
         self.late.streams()
         self.assertEqual(self.store.stat(frame.id).refs, 1)
@@ -619,8 +611,8 @@ class Fills(WithDaemon):
         part = helper.fill("f-broken")
         helper.close()
         with self.assertRaises(tendril.Aborted):
-            draft.seal_filled(20)
-        draft.seal_filled(20, despite=True).release()
+            draft.seal_filled(PATIENCE)
+        draft.seal_filled(PATIENCE, despite=True).release()
         del part
         self.store.delete("f-broken")
         with self.assertRaises(tendril.NotFound):
