@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 func numbers(n int, end error) iter.Seq2[map[string]string, error] {
@@ -110,7 +111,9 @@ func TestCounted(t *testing.T) {
 	}
 	n := startNode(t)
 	n.want(0, nil, "put", "--name", "x", n.file("x", []byte("x")))
-	n.want(0, []string{"1 object, ", "1 connection\n"}, "status")
+	await.Until(t, "the end of the other connection", func() bool {
+		return strings.Contains(n.want(0, []string{"1 object, "}, "status"), "1 connection\n")
+	})
 	n.want(0, []string{"1 object: "}, "scrub")
 	n.want(0, []string{"1 byte ("}, "stat", "x")
 }
