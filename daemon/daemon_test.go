@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sirupsen/logrus"
 	"go.uber.org/goleak"
@@ -306,17 +305,8 @@ func TestSessionsAreChecked(t *testing.T) {
 // waits for it then (cluster/raftnode, engine.outcome).
 func noneLeft(t testing.TB, before goleak.Option) {
 	t.Helper()
-	raft := goleak.IgnoreAnyFunction("tendril/cluster/raftnode.(*engine).outcome.func1")
-	var left error
-	for began := time.Now(); time.Since(began) < leakTime; await.Rest(began) { // what just ends may get no processor
-		if left = goleak.Find(before, raft); left == nil {
-			return
-		}
-	}
-	t.Error(left)
+	await.NoneLeft(t, before, goleak.IgnoreAnyFunction("tendril/cluster/raftnode.(*engine).outcome.func1"))
 }
-
-const leakTime = time.Minute
 
 // allocations gives how often f allocates memory. The rest of the process is counted with it where f loses the
 // processor: the least of some rounds is f's own.

@@ -12,6 +12,7 @@ import (
 
 	"tendril/client"
 	"tendril/tools/e2e/await"
+	"tendril/tools/e2e/loopback"
 )
 
 // network carries what the nodes of a test say to each other, and loses it where it is told to: in one direction, or
@@ -170,7 +171,7 @@ func (w *network) dial(from int) nodeDial {
 		if err != nil {
 			return nil, err
 		}
-		near, here, err := tcpPair()
+		near, here, err := loopback.Conns()
 		if err != nil {
 			far.Close()
 			return nil, err
@@ -210,20 +211,4 @@ func (w *network) pump(ctx context.Context, into io.Writer, out io.Reader, from,
 			return
 		}
 	}
-}
-
-// tcpPair gives both ends of a connection.
-func tcpPair() (near, far net.Conn, err error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, nil, err
-	}
-	defer l.Close()
-	if near, err = net.Dial("tcp", l.Addr().String()); err != nil {
-		return nil, nil, err
-	}
-	if far, err = l.Accept(); err != nil {
-		near.Close()
-	}
-	return near, far, err
 }
