@@ -93,8 +93,8 @@ func (ns *nodes) startWith(c Config, change func(*Daemon)) *Daemon {
 
 // patience is the daemons': before one is gone, a slow node counts as silent after 63 s, has 62 s to say that it takes
 // a replica or to hear of a lease, 63 s for a connection or for what it knows of a token, and 65 s for its part of the
-// audit log; a change of the metadata has 70 s. From then on the product's own times hold, which are 60 s less; but who
-// asked before waits for as long as was so then.
+// audit log; a change of the metadata has 70 s. From then on the product's own times hold, which are 60 s less; but
+// what was asked before keeps its time.
 func (ns *nodes) patience() time.Duration {
 	if ns.gone.Load() {
 		return 0
@@ -102,8 +102,8 @@ func (ns *nodes) patience() time.Duration {
 	return time.Minute
 }
 
-// end stops daemons, all at once: of three that vote, the two that are left take the vote of one that has been silent
-// for 18 s, and the last one goes on alone.
+// end stops daemons, all at once. Were two of three voters stopped in turn, and the second one late, the vote of the
+// first, silent for 18 s by then, would be taken from it, and the third one could go on alone.
 func (ns *nodes) end(list ...*Daemon) {
 	var ending sync.WaitGroup
 	for _, d := range list {

@@ -408,8 +408,8 @@ func TestNoDeviceIsLeasedTwiceOverNodes(t *testing.T) {
 }
 
 // A leader that has been replaced and does not know it yet ends no lease, whatever it remembers of the others: not
-// then, and not by the next leader either. One that gets no processor for half a second knows it at once: there are
-// eight tries.
+// then, and not by the next leader either. One that gets no processor for half a second may know it at once, which
+// proves nothing: there are eight tries.
 func TestOldLeaderEndsNoLeases(t *testing.T) {
 	for try := range 8 {
 		done := false

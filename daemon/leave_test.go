@@ -138,7 +138,7 @@ func TestLeaderIsRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.end(0)
-	x.leader(1, 2) // likewise
+	x.leader(1, 2) // as in TestLeaverIsGoneAtOnce
 	for _, d := range x.all[1:] {
 		if _, err := d.propose(&fsm.PutTenant{Tenant: fsm.Tenant{Name: d.cfg.NodeName}}); err != nil {
 			t.Errorf("%s takes no change: %v", d.cfg.NodeName, err)

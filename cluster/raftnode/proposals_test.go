@@ -19,8 +19,8 @@ func created() uint64 {
 }
 
 // TestProposingMakesNoGoroutines: who proposes is told by the state machine. The least of some rounds counts: of what
-// takes long raft's future is asked, so that rounds with such a proposal prove nothing. One goroutine looks for these,
-// each slowTime.
+// takes long raft's future is asked, so that rounds with such a proposal prove nothing. Every slowTime a goroutine
+// looks for these; it is not counted.
 func TestProposingMakesNoGoroutines(t *testing.T) {
 	n := open(t, options(t.TempDir()))
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)

@@ -43,8 +43,8 @@ func TestDiskFullDuringASnapshot(t *testing.T) {
 	}
 	defer filler.Close()
 	for room := 0; room < 3; room++ { // bytes that are left: none, or for a part
-		// Until the disk is full. An attempt of the node's own that is under way gives back at most what was left the
-		// last time: with what is left now that is no room for a snapshot either.
+		// Until the disk is full. The node itself may try at this moment, and then removes what it wrote: at most the
+		// room of the round before. With this round's room that is less than a snapshot.
 		filler.Write(make([]byte, 4<<20))
 		info, err := filler.Stat()
 		if err != nil {

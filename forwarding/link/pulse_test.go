@@ -220,7 +220,8 @@ func TestSwallowedLaneIsGivenUp(t *testing.T) {
 	}
 }
 
-// untilHeard runs a test again where there was no processor for either end: it gives false then.
+// untilHeard runs a test until it is over: it gives false where an end had no processor for so long that who gives its
+// connection up is right.
 func untilHeard(t *testing.T, test func(t *testing.T) (over bool)) {
 	for began, over := time.Now(), false; !over; {
 		if time.Since(began) > 10*time.Minute {

@@ -160,7 +160,8 @@ func TestOneContextOverTwoNodes(t *testing.T) {
 	}
 }
 
-// logged waits until a node's log has a text so many times. Programs do not wait for what they tell a node of links.
+// logged waits until a node's log has a text so many times. A program tells its nodes of links, and does not wait until
+// they have written it.
 func logged(t *testing.T, n *rig.Node, times int, text string) {
 	t.Helper()
 	eventually(t, func() error {

@@ -10,7 +10,7 @@ import (
 )
 
 // Main runs a package's tests, looks for goroutines that are left, and ends the process. One that is about to end may
-// get no processor: goleak's own VerifyTestMain waits half a second for it, and this as long as for any other state.
+// get no processor: goleak's own VerifyTestMain waits half a second for it, this as long as for any other state.
 func Main(m goleak.TestingM, ignore ...goleak.Option) {
 	code := m.Run()
 	if code == 0 {
@@ -22,7 +22,7 @@ func Main(m goleak.TestingM, ignore ...goleak.Option) {
 	os.Exit(code)
 }
 
-// NoneLeft fails where goroutines are left, once they had as long to end.
+// NoneLeft fails the test where goroutines are left that did not end within as long.
 func NoneLeft(t testing.TB, ignore ...goleak.Option) {
 	t.Helper()
 	if err := noneLeft(ignore); err != nil {

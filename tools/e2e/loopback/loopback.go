@@ -1,4 +1,4 @@
-// Package loopback gives tests both ends of a TCP connection of this machine's, also as files.
+// Package loopback gives tests both ends of a TCP connection of this machine's, as connections or as files.
 package loopback
 
 import (
@@ -17,8 +17,8 @@ func Conns() (dialed, accepted net.Conn, err error) {
 	return through(l)
 }
 
-// through connects to a listener. Who else does is turned away: the port may have been that of another test's node, to
-// which others still try to connect.
+// through connects to a listener. Whoever else does is turned away: the port may have been that of another test's node,
+// to which others still try to connect.
 func through(l net.Listener) (dialed, accepted net.Conn, err error) {
 	dialed, err = net.Dial("tcp", l.Addr().String())
 	if err != nil {
