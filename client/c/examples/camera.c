@@ -12,7 +12,7 @@
 #include <string.h>
 #include <tendril.h>
 
-enum { WIDTH = 640, HEIGHT = 480, BYTES = WIDTH * HEIGHT, AHEAD = 4, PATIENCE_MS = 10000 };
+enum { WIDTH = 640, HEIGHT = 480, BYTES = WIDTH * HEIGHT, AHEAD = 4, PATIENCE_MS = 60000 };
 
 static void must(int status)
 {

@@ -2,7 +2,7 @@
  *
  *     cc gpu.c $(pkg-config --cflags --libs tendril) -ldl -o gpu
  *     ./gpu put cuda:0 tensor "some bytes"
- *     ./gpu get tensor                # in another process: waits up to 10 s for it
+ *     ./gpu get tensor                # in another process: waits up to a minute for it
  *
  * $TENDRIL_CUDA_DRIVER: another driver than libcuda.so.1. */
 #include <dlfcn.h>
@@ -132,7 +132,7 @@ static void put(tendril *store, const char *gpu, const char *name, const char *t
 static void get(tendril *store, const char *name)
 {
 	tendril_device_object o;
-	must(tendril_get_device(store, tendril_named(name), 10000, &o));
+	must(tendril_get_device(store, tendril_named(name), 60000, &o));
 	uint64_t at = map(&o.device, o.bytes, o.fd); /* the other process's memory */
 	char *text = calloc(1, o.size + 1);
 	if (text)

@@ -2,7 +2,7 @@
  *
  *     cc share.c $(pkg-config --cflags --libs tendril) -o share
  *     ./share put greeting "hello, world"
- *     ./share get greeting            # in another process: waits up to 10 s for it
+ *     ./share get greeting            # in another process: waits up to a minute for it
  *     ./share delete greeting
  */
 #include <stdio.h>
@@ -30,7 +30,7 @@ int main(int argc, char **argv)
 		must(tendril_put(store, argv[3], strlen(argv[3]), &(tendril_options){.name = argv[2]}, NULL));
 	} else if (strcmp(argv[1], "get") == 0) {
 		tendril_object blob;
-		must(tendril_get(store, tendril_named(argv[2]), 10000, &blob));
+		must(tendril_get(store, tendril_named(argv[2]), 60000, &blob));
 		fwrite(blob.data, 1, blob.size, stdout); /* the other process's memory, mapped here for reading */
 		putchar('\n');
 		tendril_release(&blob);
