@@ -11,6 +11,7 @@ import (
 	"tendril/client"
 	"tendril/forwarding/cuda/fakecuda"
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 // An object goes into a device's memory from host memory, from another device, and by its ID; its name goes along where
@@ -29,11 +30,10 @@ func TestGetIntoTheMemoryOfADevice(t *testing.T) {
 	n.want(0, []string{"first"}, "get", "host", "--device", "cuda:0", "--name", "first")
 	n.want(0, []string{`"kind": "cuda"`}, "stat", "first", "--json")
 	same("first")
-	before := n.want(0, nil, "ls", "--json")
 	n.want(0, []string{"first"}, "get", "first", "--device", "cuda:0") // it is there
-	if now := n.want(0, nil, "ls", "--json"); strings.Count(now, `"id"`) != strings.Count(before, `"id"`) {
-		t.Errorf("before %s\nnow %s", before, now)
-	}
+	await.Until(t, "two objects: host, first, and what has ended is gone", func() bool {
+		return strings.Count(n.want(0, nil, "ls", "--json"), `"id"`) == 2
+	})
 	id := strings.Fields(n.want(0, nil, "get", "first", "--device", "cuda:1", "--name", "second"))[0]
 	same("second")
 	n.want(exitExists, nil, "get", id, "--device", "cuda:0")
