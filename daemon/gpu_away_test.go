@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"tendril/client"
 	"tendril/daemon/frontdoor"
 	"tendril/forwarding/cuda/fakecuda"
@@ -54,9 +52,7 @@ func TestAFullGPUsObjectsMakeWay(t *testing.T) {
 	}
 	for i := range many {
 		if i == 2 {
-			if err := unix.Kill(d.keeper.Status().PID, unix.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
+			killKeeper(t, d)
 		}
 		got, err := conn.GetDevice(context.Background(), object.ID{}, fmt.Sprint(i), 0)
 		if err != nil {
@@ -123,9 +119,7 @@ func TestAwayFromAGPUThatIsGone(t *testing.T) {
 				putOnGPU(t, conn, gpu, text(i), o).Release()
 			}
 			t.Setenv(x.variable, x.value)
-			if err := unix.Kill(d.keeper.Status().PID, unix.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
+			killKeeper(t, d)
 			size := uint64(len(text(0)))
 			back, err := conn.Create(bg, size, client.CreateOptions{Own: true})
 			if err != nil {

@@ -78,6 +78,16 @@ func putOnGPU(t *testing.T, c *client.Conn, gpu object.Device, text string,
 	return obj
 }
 
+// killKeeper kills the keeper of memory of GPUs. PID 0, where none runs, would be this process's group.
+func killKeeper(t *testing.T, d *Daemon) {
+	t.Helper()
+	if pid := d.keeper.Status().PID; pid == 0 {
+		t.Error("no keeper runs")
+	} else if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Error(err)
+	}
+}
+
 // The keeper has of the daemon's environment what the CUDA driver reads, and directories of its own.
 func TestTheKeepersEnvironment(t *testing.T) {
 	c := aConfig(t)
@@ -139,9 +149,7 @@ func TestObjectsOnGPUs(t *testing.T) {
 	if _, err := conn.GetByName(context.Background(), "n", 0); !errors.Is(err, object.ErrUnsupported) {
 		t.Errorf("get: %v", err)
 	}
-	if err := unix.Kill(d.keeper.Status().PID, unix.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	killKeeper(t, d)
 	back, err := conn.Create(context.Background(), 6, client.CreateOptions{Own: true})
 	if err != nil {
 		t.Fatal(err)
@@ -240,9 +248,7 @@ func TestIPCHandles(t *testing.T) {
 	}
 	asker.Close()
 	await.Until(t, "end of what the other connection had", func() bool { return charged() == 4<<20 })
-	if err := unix.Kill(d.keeper.Status().PID, unix.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	killKeeper(t, d)
 	await.Until(t, "the keeper's end, and of what is charged", func() bool { return charged() == 2<<20 })
 	if slices.ContainsFunc(numbers, d.keeper.HasIPC) {
 		t.Error("handles of a keeper that was killed")

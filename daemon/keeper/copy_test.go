@@ -162,9 +162,7 @@ func TestPinnedMemoryIsForgotten(t *testing.T) {
 	if mapped(hosts[1]) != 1 {
 		t.Error("it is not pinned again")
 	}
-	if err := unix.Kill(k.Status().PID, unix.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	killKeeper(t, k)
 	twice(hosts[1])
 	k.Forget(hosts[1].FD)
 	await.Until(t, "unpinned segment", func() bool { return mapped(hosts[1]) == 0 })
@@ -281,9 +279,7 @@ func TestAKeeperIsKilledWithinACopy(t *testing.T) {
 	steps := 0
 	who := store.Asker{Gone: func() bool {
 		if steps++; steps == 3 {
-			if err := unix.Kill(k.Status().PID, unix.SIGKILL); err != nil {
-				t.Error(err)
-			}
+			killKeeper(t, k)
 		}
 		return false
 	}}

@@ -113,6 +113,16 @@ func logged(t *testing.T, log string) (allCalls, allLeft int) {
 	return allCalls, allLeft
 }
 
+// killKeeper kills a keeper's process. PID 0, where none runs, would be this process's group.
+func killKeeper(t *testing.T, k *Keeper) {
+	t.Helper()
+	if pid := k.Status().PID; pid == 0 {
+		t.Error("no keeper runs")
+	} else if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Error(err)
+	}
+}
+
 // hostMemory is a memfd with bytes in it.
 func hostMemory(t *testing.T, b []byte) int {
 	t.Helper()
@@ -282,9 +292,7 @@ func TestAKilledKeeper(t *testing.T) {
 	if err := k.Copy(nobody, memory, text, 6); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Kill(k.Status().PID, unix.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	killKeeper(t, k)
 	back := store.Place{FD: hostMemory(t, make([]byte, 6)), Bytes: 6}
 	if err := k.Copy(nobody, back, memory, 6); err != nil {
 		t.Fatal(err)
@@ -319,9 +327,7 @@ func TestGPUsWhoseOrderChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := unix.Kill(k.Status().PID, unix.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	killKeeper(t, k)
 	t.Setenv("CUDA_VISIBLE_DEVICES", "1,0")
 	if first := order(); first != device(1).String() {
 		t.Fatalf("%s is first in the next keeper", first)
@@ -341,9 +347,7 @@ func TestGPUsWhoseOrderChanges(t *testing.T) {
 		t.Errorf("%v", ways)
 	}
 	t.Setenv("CUDA_VISIBLE_DEVICES", "1") // one is gone
-	if err := unix.Kill(k.Status().PID, unix.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	killKeeper(t, k)
 	if err := allocate(k, device(0), 1); !errors.Is(err, object.ErrUnsupported) {
 		t.Errorf("a GPU that is gone: %v", err)
 	}

@@ -84,9 +84,7 @@ func TestLentMemoryEndsWithItsKeeper(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Kill(k.Status().PID, unix.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	killKeeper(t, k)
 	await.Until(t, "end of what was lent", func() bool { return !k.HasIPC(n) })
 	if ended := k.EndedIPC(); !slices.Equal(ended, []uint64{n}) || len(k.EndedIPC()) != 0 {
 		t.Errorf("%d has ended, and %v is said", n, ended)
