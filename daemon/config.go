@@ -93,7 +93,7 @@ type Config struct {
 	WorkerWait   time.Duration   // for a worker to become free where too many serve; 0 = 5 s, negative: not at all
 	MaxWorkers   int             // serving at one time on this node; 0 = 256
 	ProbeTimeout time.Duration   // for one driver to say what it has; 0 = 30 s
-	StartTimeout time.Duration   // for one worker to load its driver; 0 = 60 s
+	StartTimeout time.Duration   // for one worker to load its driver, or to get ready for another machine; 0 = 60 s
 	LogLevel     string          // error, warn, info or debug; "" = info
 
 	// host:port of the front door for other machines, "none" for none; "" = DefaultListen, given up where that is taken

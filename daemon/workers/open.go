@@ -198,7 +198,7 @@ func (p *Pool) hand(w *worker, r Request) (Opened, error) {
 		client.Close()
 		return Opened{}, err
 	}
-	id := p.enter(w, r.Session)
+	id := p.enter(w, r.Session, false)
 	err = w.assign(clwire.WorkerAssign{Session: r.Session, Worker: id, Tenant: r.Tenant, RingBytes: clwire.RingBytes,
 		NoCompress:    r.NoCompress,
 		DeviceLimited: p.mostOnDevices(r.Tenant) > 0, Limits: p.timeLimits()}, theirs, ring)
@@ -215,12 +215,12 @@ func (p *Pool) hand(w *worker, r Request) (Opened, error) {
 	return Opened{ID: id, RingBytes: clwire.RingBytes, Socket: client, Ring: ring}, nil
 }
 
-// enter numbers a worker that is given to a session.
-func (p *Pool) enter(w *worker, session uint64) uint64 {
+// enter numbers a worker that is given to a session. From then on the session's end ends it.
+func (p *Pool) enter(w *worker, session uint64, plain bool) uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.lastID++
-	w.serves = &assigned{w: w, id: p.lastID, session: session}
+	w.serves = &assigned{w: w, id: p.lastID, session: session, plain: plain}
 	p.serving[p.lastID] = w.serves
 	delete(p.pause, w.platform) // it got as far as a session, so its driver is well
 	return p.lastID

@@ -106,8 +106,8 @@ type assigned struct {
 	w       *worker
 	id      uint64
 	session uint64
-	plain   bool    // no TLS to its client; set before the client knows the number
-	remote  *opened // how its client was told to reach it; set likewise, nil where that cannot come back
+	plain   bool    // no TLS to its client
+	remote  *opened // how its client was told to reach it; guarded by Pool.mu, nil where that cannot come back
 
 	reserving   sync.Mutex // held through a reservation and the worker's being told; before Pool.mu
 	deviceBytes uint64     // of its devices' own memory; guarded by Pool.mu

@@ -79,9 +79,10 @@ func (p *Pool) OpenRemote(ctx context.Context, r RemoteRequest) (OpenedRemote, e
 	if err != nil {
 		return OpenedRemote{}, err
 	}
-	id := p.enter(w, r.Session)
-	p.notePlain(id, r.Plaintext)
+	id := p.enter(w, r.Session, r.Plaintext)
+	stop := context.AfterFunc(ctx, w.kill) // where the session ended before it had the worker
 	o, err := p.handRemote(w, id, r)
+	stop()
 	if err != nil {
 		p.discard(w)
 		p.mu.Lock()
@@ -198,12 +199,6 @@ func (p *Pool) Tickets(session, id uint64, lanes []int, from string) ([][sha256.
 		p.spend(id, lane)
 	}
 	return p.issueTickets(s.w, id, lanes, from)
-}
-
-func (p *Pool) notePlain(id uint64, plain bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.serving[id].plain = plain
 }
 
 // Plain says whether a session's worker talks to its client without TLS.

@@ -2,6 +2,7 @@ package workers
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,7 @@ import (
 
 	"tendril/forwarding/clwire"
 	"tendril/store/object"
+	"tendril/tools/e2e/await"
 )
 
 // fakeRemote is a worker of another machine's session. TLS "succeeds" where a lane's first line is "good".
@@ -34,6 +36,7 @@ func fakeRemote(control *net.UnixConn, mode string) {
 		switch {
 		case m.AssignRemote != nil && mode == "remote-silent":
 			return
+		case m.AssignRemote != nil && mode == "remote-mute":
 		case m.AssignRemote != nil && mode == "remote-short":
 			send(control, clwire.WorkerMessage{RemoteReady: &clwire.RemoteReady{CertificateSHA256: []byte("short")}})
 		case m.AssignRemote != nil:
@@ -254,6 +257,35 @@ func TestTicketsOfThisMachine(t *testing.T) {
 		if _, err := lane(t, p, o.Tickets[0], remote, ""); (err == nil) != want {
 			t.Errorf("from %q: %v", remote, err)
 		}
+	}
+}
+
+// TestAWorkerThatIsNeverReadyForAnotherMachine: the session's end ends the wait for it, also where the session did not
+// have the worker yet.
+func TestAWorkerThatIsNeverReadyForAnotherMachine(t *testing.T) {
+	for how, end := range map[string]func(p *Pool, cancel context.CancelFunc){
+		"it has the worker":         func(p *Pool, _ context.CancelFunc) { p.ReleaseSession(1) },
+		"it has not the worker yet": func(_ *Pool, cancel context.CancelFunc) { cancel() },
+	} {
+		t.Run(how, func(t *testing.T) {
+			p, _ := newPool(t, nil, "remote-mute")
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			platforms, err := p.Platforms(ctx)
+			if err != nil || len(platforms) != 1 {
+				t.Fatal(platforms, err)
+			}
+			ended := make(chan error, 1)
+			go func() {
+				_, err := p.OpenRemote(ctx, RemoteRequest{Request: Request{Session: 1, Platform: platforms[0], Tenant: me()}})
+				ended <- err
+			}()
+			await.Blocked(t, 1, "workers.(*worker).hearRemoteReady")
+			end(p, cancel)
+			if err := <-ended; !errors.Is(err, object.ErrNoDevice) {
+				t.Error(err)
+			}
+		})
 	}
 }
 

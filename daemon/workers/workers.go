@@ -75,7 +75,7 @@ type Options struct {
 	NoInPlace    bool          // no device computes on shared memory, whatever it could
 	Devices      Choice        // which devices are offered
 	ProbeTimeout time.Duration // for one driver to be probed
-	StartTimeout time.Duration // for one worker to load its driver
+	StartTimeout time.Duration // for one worker to load its driver, or to get ready for another machine
 	Log          logrus.FieldLogger
 
 	isolations []isolation // nil: isolations(); for tests

@@ -65,7 +65,7 @@ var daemonFlags = [][2]string{
 	{"transfer-rate", "most bytes a second for copying objects from other nodes to this one, 2MiB or more (default: no limit)"},
 	{"session-deadline", "how long a client's machine may be silent before its connection counts as lost (default 10s)"},
 	{"session-device", "GPU memory counted for each session's driver: a session that no longer fits beside the objects is refused; none: it is not counted (default 512MiB)"},
-	{"start-timeout", "longest time for a worker to load its driver (default 1m)"},
+	{"start-timeout", "longest time for a worker to load its driver, or to get ready for another machine (default 1m)"},
 	{"state-dir", "directory for identity, lock, objects on disk and kernel caches (default /var/lib/tendril for root, else ~/.local/state/tendril)"},
 	{"tenant-connections",
 		"most connections of one tenant (default: half of all; an eighth is always kept for others)"},
