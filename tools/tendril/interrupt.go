@@ -18,24 +18,27 @@ import (
 // undoTime is how long what is under way may take to be undone once a signal has come.
 const undoTime = 2 * time.Second
 
-// undoing guards the end of the process after undoTime: what is not to be undone any more is waited for.
+// undoing is asked before undoTime ends the process.
 type undoing struct {
 	mu   sync.Mutex
-	over bool
+	over bool // what is under way is not undone any more: it is waited for
 }
 
 // undoingOf is the key of a context's undoing.
 type undoingOf struct{}
 
-// beyondUndo is for what is about to be done whatever signals come, and is waited for then: else an exit code would say
-// that it was not done. Where a signal came before, nothing is to be done, and the error says so.
+// beyondUndo begins what is done to its end, whatever signals come: the process waits for it, or its exit code would
+// say that it was not done. An error says that a signal came before, and that it is not to be begun.
 func beyondUndo(ctx context.Context) error {
-	if u, is := ctx.Value(undoingOf{}).(*undoing); is {
-		u.mu.Lock()
-		defer u.mu.Unlock()
-		u.over = ctx.Err() == nil
+	u, is := ctx.Value(undoingOf{}).(*undoing)
+	if !is {
+		return ctx.Err()
 	}
-	return ctx.Err()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	err := ctx.Err()
+	u.over = err == nil
+	return err
 }
 
 // exit ends the process, unless what is under way is not to be undone.

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -98,8 +99,16 @@ func TestInterruptedVerbs(t *testing.T) {
 	}
 }
 
-// TestInterruptedSeal: who is interrupted while the daemon seals hears what came of it, however long that takes.
+// TestInterruptedSeal: who is interrupted while the daemon seals hears what came of it, however long that takes. With
+// --replace the object then gets its name.
 func TestInterruptedSeal(t *testing.T) {
+	for _, args := range []string{"put file", "put --replace --persist file"} {
+		t.Run(args, func(t *testing.T) { interruptedSeal(t, strings.Fields(args)) })
+	}
+}
+
+func interruptedSeal(t *testing.T, args []string) {
+	t.Helper()
 	sealing, goOn := make(chan struct{}), make(chan struct{})
 	d := fake.New(t, wire.Version, func(kind wire.Type, nth int) (wire.Type, ipc.Payload) {
 		switch kind {
@@ -109,16 +118,18 @@ func TestInterruptedSeal(t *testing.T) {
 			close(sealing)
 			<-goOn
 			return kind | wire.ReplyBit, nil
+		case wire.Bind:
+			return kind | wire.ReplyBit, nil
 		case wire.Stat:
-			if nth > 1 { // of the first nobody knows
+			if nth > 1 || slices.Contains(args, "--replace") { // else the first asks whether the name is taken
 				return kind | wire.ReplyBit, fake.Raw(`{"id":"` + object.ID{1}.String() + `","name":"file"}`)
 			}
 		}
 		return wire.Error, &wire.ErrorReply{Code: object.ErrNotFound.Code(), Text: "not in this test"}
 	})
-	put := exec.Command(filepath.Join(built, "tendril"), "--socket", d.Socket, "put", "file") // empty: it has no memory
+	put := exec.Command(filepath.Join(built, "tendril"), append([]string{"--socket", d.Socket}, args...)...)
 	put.Dir = t.TempDir()
-	if err := os.WriteFile(filepath.Join(put.Dir, "file"), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(put.Dir, "file"), nil, 0o600); err != nil { // empty: it has no memory
 		t.Fatal(err)
 	}
 	var said bytes.Buffer
@@ -138,6 +149,9 @@ func TestInterruptedSeal(t *testing.T) {
 	close(goOn)
 	if err := <-ended; err != nil {
 		t.Errorf("%v\n%s", err, &said)
+	}
+	if slices.Contains(args, "--replace") && d.Count(wire.Bind) != 1 {
+		t.Errorf("it was named %d times", d.Count(wire.Bind))
 	}
 }
 

@@ -204,9 +204,10 @@ func (c *cli) send(ctx context.Context, conn *client.Conn, in *os.File, name, de
 	if !replace {
 		return id, nil
 	}
-	if err = conn.Bind(ctx, id, name, true); err != nil {
-		if info, why := conn.Stat(ctx, id); why == nil && info.Name != name { // nobody would find it
-			err = errors.Join(err, conn.Delete(ctx, id))
+	late := context.WithoutCancel(ctx) // who is interrupted has put it, as without replace
+	if err = conn.Bind(late, id, name, true); err != nil {
+		if info, why := conn.Stat(late, id); why == nil && info.Name != name { // nobody would find it
+			err = errors.Join(err, conn.Delete(late, id))
 		}
 	}
 	return id, err

@@ -237,7 +237,7 @@ func (c *cli) streamPop(ctx context.Context, name string, count int, wait time.D
 	if err != nil {
 		return fmt.Errorf("stream pop %s: %w", name, err)
 	}
-	// Also behind an interrupt it waits until the daemon hands this process no frame any more: the next reader, who may
+	// After an interrupt, too, it waits until the daemon hands this process no frame any more: the next reader, who may
 	// come as soon as this process has ended, is to get it.
 	defer r.Close(context.WithoutCancel(ctx))
 	for n := 0; n < count || count == 0; n++ {
