@@ -236,8 +236,8 @@ func TestCancelWhileWaitingForAName(t *testing.T) {
 	await.Until(t, "the references that came too late to go back", func() bool { return n.held(t, look) == before })
 }
 
-// TestContextEndsBeforeTheDaemonsWait: the daemon gives up a second behind a call's deadline. Who had no processor for
-// as long finds that answer, and hears of its context all the same.
+// TestContextEndsBeforeTheDaemonsWait: the daemon gives up a second after a call's deadline. A client that had no
+// processor for as long finds that answer, and hears of its context all the same.
 func TestContextEndsBeforeTheDaemonsWait(t *testing.T) {
 	for name, call := range map[string]func(ctx context.Context, c *client.Conn) error{
 		"GetByName": func(ctx context.Context, c *client.Conn) error {

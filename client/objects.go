@@ -298,7 +298,7 @@ func (c *Conn) GetByName(ctx context.Context, name string, wait time.Duration) (
 	return c.get(ctx, wire.GetRequest{Name: name, WaitMS: milliseconds(within(ctx, wait))})
 }
 
-// afterDeadline is how long the daemon waits on behind a context's deadline: the context's error comes first.
+// afterDeadline is how long the daemon waits on after a context's deadline: the context's error comes first.
 const afterDeadline = time.Second
 
 // within bounds a wait by ctx's deadline, so that the daemon does not wait on for nobody.

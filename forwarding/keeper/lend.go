@@ -9,8 +9,8 @@ import (
 	"tendril/forwarding/cuda"
 )
 
-// What is lent is the one thing that this process holds: the driver has no descriptor of such memory, so it ends with
-// the process. The daemon lets no keeper rest that has lent some.
+// What is lent is all that is lost with this process: the driver has no descriptor of such memory, so it ends with the
+// process. The daemon lets no keeper rest that has lent some.
 
 // leastLent is of what the size of memory that is lent is a multiple: the driver cuts smaller allocations out of one
 // block, and a handle opens all of that, other tenants' memory with it.

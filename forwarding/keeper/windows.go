@@ -22,7 +22,7 @@ const (
 type side struct {
 	queue       *cuda.Stream
 	done        [windowCount]*cuda.Event // the last part that this GPU copied by way of each window
-	windows     *cuda.Mapping            // what others push to; nil: this GPU was the source each time
+	windows     *cuda.Mapping            // what others push to; nil: nobody has, or their memory was asked for since
 	windowBytes uint64
 	pushes      map[*cuda.Context]bool // who can, by what the driver answered
 }

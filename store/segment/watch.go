@@ -72,7 +72,8 @@ func AdoptWatch(fd int) (*Watch, error) {
 }
 
 // tryTime is how long NewWatch waits for a report. It is there at once, unless somebody has the memory for a moment: a
-// child of this process between fork and exec, or who looks through its descriptors.
+// child of this process between fork and exec, or who looks through its descriptors. A kernel that reports nothing
+// makes the start take that much longer.
 const tryTime = 5 * time.Second
 
 // try sees that memory which somebody has is not reported, and that it is once nobody has.
