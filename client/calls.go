@@ -133,8 +133,8 @@ func (c *Conn) result(ctx context.Context, k *call) (*call, error) {
 	if k.err == nil {
 		return k, nil
 	}
-	// The call is not recycled: where fail ended it, a reader may be filling it. The daemon gives up afterDeadline after
-	// the context's deadline: its answer is here first where this process had no processor for as long.
+	// The call is not recycled: where fail ended it, a reader may be filling it. The daemon gives up afterDeadline
+	// after the context's deadline: its answer is here first where this process had no processor so long.
 	if given := ended(ctx); given != nil && errors.Is(k.err, object.ErrTimeout) {
 		return nil, c.unanswered(k, given)
 	}

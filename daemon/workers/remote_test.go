@@ -277,7 +277,8 @@ func TestAWorkerThatIsNeverReadyForAnotherMachine(t *testing.T) {
 			}
 			ended := make(chan error, 1)
 			go func() {
-				_, err := p.OpenRemote(ctx, RemoteRequest{Request: Request{Session: 1, Platform: platforms[0], Tenant: me()}})
+				r := Request{Session: 1, Platform: platforms[0], Tenant: me()}
+				_, err := p.OpenRemote(ctx, RemoteRequest{Request: r})
 				ended <- err
 			}()
 			await.Blocked(t, 1, "workers.(*worker).hearRemoteReady")
