@@ -408,17 +408,9 @@ func TestNoDeviceIsLeasedTwiceOverNodes(t *testing.T) {
 }
 
 // A leader that has been replaced and does not know it yet ends no lease, whatever it remembers of the others: not
-// then, and not by the next leader either. One that gets no processor for half a second may know it at once, which
-// proves nothing: there are eight tries.
+// then, and not by the next leader either.
 func TestOldLeaderEndsNoLeases(t *testing.T) {
-	for try := range 8 {
-		done := false
-		t.Run(fmt.Sprint("try ", try), func(t *testing.T) { done = oldLeaderEndsNoLeases(t) })
-		if done || t.Failed() {
-			return
-		}
-	}
-	t.Error("a leader that was cut off knew that it leads no more, eight times of eight")
+	inEightTries(t, "a leader that was cut off knew that it leads no more", oldLeaderEndsNoLeases)
 }
 
 func oldLeaderEndsNoLeases(t *testing.T) (done bool) {

@@ -325,7 +325,7 @@ func TestFillRefusals(t *testing.T) {
 	if err := other.Forget(part.Ref.Segment); err != nil {
 		t.Error(err)
 	}
-	waitFor(t, func() bool { return s.Status().ChargedBytes == 0 }) // who looks through processes has it for a moment
+	nothingCharged(t, s)
 	if st := s.Status(); st.Objects != 0 {
 		t.Errorf("left: %+v", st)
 	}

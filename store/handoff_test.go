@@ -215,7 +215,7 @@ func TestHandoff(t *testing.T) {
 	release(t, b, frame)
 	a.Close()
 	b.Close()
-	waitFor(t, func() bool { return s.Status().ChargedBytes == 0 }) // who looks through processes has it for a moment
+	nothingCharged(t, s)
 	if now := s.Status(); now.Objects != 0 || now.UsedBytes != 0 || now.References != 0 || now.Segments != 0 {
 		t.Errorf("left: %+v", now)
 	}

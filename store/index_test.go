@@ -338,7 +338,7 @@ func TestDeathFreesSlots(t *testing.T) {
 		t.Errorf("%d bytes are left by a process that ended", got)
 	}
 	writer.end()
-	waitFor(t, func() bool { return s.Status().ChargedBytes == 0 }) // who looks through processes has it for a moment
+	nothingCharged(t, s)
 }
 
 func TestTenantsHaveTheirOwnIndex(t *testing.T) {
@@ -473,7 +473,7 @@ func TestIndexGrows(t *testing.T) {
 	}
 	k.sweep()
 	k.end()
-	waitFor(t, func() bool { return s.Status().ChargedBytes == 0 }) // who looks through processes has it for a moment
+	nothingCharged(t, s)
 }
 
 // TestSlotsTellOfSegmentsToSweep: a process that asks for nothing over the socket learns that it should let memory go.

@@ -257,7 +257,7 @@ func TestKeptIndex(t *testing.T) {
 	for _, fd := range kept {
 		unix.Close(fd)
 	}
-	waitFor(t, func() bool { return s.Status().ChargedBytes == 0 }) // who looks through processes has it for a moment
+	nothingCharged(t, s)
 }
 
 // TestChargeUntilFree: what others made is charged, is not told as kept, and comes back when nobody has it.
@@ -293,7 +293,7 @@ func TestChargeUntilFree(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 	unix.Close(fd)
-	waitFor(t, func() bool { return s.Status().ChargedBytes == 0 }) // who looks through processes has it for a moment
+	nothingCharged(t, s)
 	if st := s.Status(); len(st.Tenants) != 0 {
 		t.Errorf("when it is closed: %+v", st)
 	}
@@ -324,7 +324,7 @@ func TestEndedProcessesAreLeaving(t *testing.T) {
 		}
 		return st.LeavingBytes == 1<<20
 	})
-	waitFor(t, func() bool { return s.Status().ChargedBytes == 0 })
+	nothingCharged(t, s)
 }
 
 // TestLeavingIsATenantsOwn: what a tenant's connections have not let go of is told apart from what others' have: it is

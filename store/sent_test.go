@@ -11,32 +11,8 @@ import (
 
 	"tendril/store/object"
 	"tendril/store/segment"
+	"tendril/tools/e2e/loopback"
 )
-
-// loopback gives both ends of a TCP connection.
-func loopback(t *testing.T) (from, to *net.TCPConn) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	a, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { a.Close() })
-	for {
-		b, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { b.Close() })
-		if b.RemoteAddr().String() == a.LocalAddr().String() { // and not who looks for a node that had this port before
-			return a.(*net.TCPConn), b.(*net.TCPConn)
-		}
-	}
-}
 
 // madeOf makes a sealed object whose bytes are all b. m is the mapping of the last one's segment, or nil.
 func madeOf(t *testing.T, c *Conn, m *segment.Mapping, size uint64, b byte) (Handle, *segment.Mapping) {
@@ -67,10 +43,15 @@ func TestMemoryThatSocketsHave(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			from, to := loopback(t)
+			from, to, err := loopback.Conns()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer from.Close()
+			defer to.Close()
 			got := 0
 			if sent {
-				got = sendSome(t, r, from)
+				got = sendSome(t, r, from.(*net.TCPConn))
 			}
 			r.Close()
 			if err := errors.Join(c.Delete(h.ID, ""), c.Release(h.ID)); err != nil {

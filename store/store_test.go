@@ -173,7 +173,7 @@ func TestConnectionEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.Close()
-	waitFor(t, func() bool { return s.Status().ChargedBytes == 0 }) // who looks through processes has it for a moment
+	nothingCharged(t, s)
 	if st := s.Status(); st.Objects != 0 || st.Segments != 0 || st.References != 0 ||
 		len(st.Tenants) != 0 {
 		t.Errorf("after everybody left: %+v", st)
@@ -207,7 +207,7 @@ func TestWriterReusesItsSegment(t *testing.T) {
 	if err := a.Abort(second.ID); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, func() bool { return s.Status().ChargedBytes == 0 }) // who looks through processes has it for a moment
+	nothingCharged(t, s)
 	if st := s.Status(); st.Segments != 0 {
 		t.Errorf("after Forget: %+v", st)
 	}
@@ -550,4 +550,11 @@ func memfds(t testing.TB) (n int) {
 func waitFor(t testing.TB, there func() bool) {
 	t.Helper()
 	await.Until(t, "the state that is waited for here", there)
+}
+
+// nothingCharged waits until nobody has memory of the store. Whoever looks through all processes may have some for a
+// moment.
+func nothingCharged(t testing.TB, s *Store) {
+	t.Helper()
+	waitFor(t, func() bool { return s.Status().ChargedBytes == 0 })
 }

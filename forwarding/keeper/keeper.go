@@ -266,7 +266,7 @@ func (k *keeper) allocate(m *clwire.KeeperAllocate) (fd int, bytes uint64, err e
 		return -1, 0, fmt.Errorf("an allocation of %d bytes", m.Bytes)
 	}
 	var memory *cuda.Memory
-	err = k.withRoom(c, func() error {
+	err = k.withRoom(c, func() (err error) {
 		memory, err = c.Create(bytes)
 		return err
 	})
