@@ -180,19 +180,22 @@ func (p *Pool) OffersGPU(uuid string) (offers bool, why string) {
 	return false, c.why()
 }
 
-// visibleVariables are what drivers read to find out which devices they may show. The daemon's own hold for its workers
-// and probes, too: who started it with one GPU offers one.
-var visibleVariables = []string{"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "ROCR_VISIBLE_DEVICES",
-	"GPU_DEVICE_ORDINAL"}
+// hidingVariables are what drivers read to find out which devices they may show, and shapingVariables what changes how
+// these are shown: their order, and how much memory PoCL says it has. The daemon's own hold for its workers and probes,
+// too: who started it with one GPU offers one.
+var (
+	hidingVariables  = []string{"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"}
+	shapingVariables = []string{"CUDA_DEVICE_ORDER", "POCL_MEMORY_LIMIT"}
+)
 
 // Visible gives those that hide devices and are set in this process, as "NAME=value".
-func Visible() []string {
-	return slices.DeleteFunc(visibleEnv(), func(kv string) bool { return strings.HasPrefix(kv, "CUDA_DEVICE_ORDER=") })
-}
+func Visible() []string { return ownEnv(hidingVariables) }
 
-// visibleEnv gives those that are set, as "NAME=value".
-func visibleEnv() (list []string) {
-	for _, name := range visibleVariables {
+// visibleEnv gives those that hide or shape devices and are set, as "NAME=value".
+func visibleEnv() []string { return ownEnv(slices.Concat(hidingVariables, shapingVariables)) }
+
+func ownEnv(names []string) (list []string) {
+	for _, name := range names {
 		if value, set := os.LookupEnv(name); set && len(value) <= maxEnvBytes {
 			list = append(list, name+"="+value)
 		}

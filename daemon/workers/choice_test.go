@@ -107,14 +107,17 @@ func TestGPUsThatAreOffered(t *testing.T) {
 	}
 }
 
-// What hides devices in the daemon's environment holds for probes and workers; what a session brings does not.
+// What hides or shapes devices in the daemon's environment holds for its probes and workers. What a session brings
+// does not.
 func TestVisibleDevicesOfTheDaemon(t *testing.T) {
 	t.Setenv("CUDA_VISIBLE_DEVICES", "GPU-1")
 	t.Setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-	session := DriverEnv(map[string]string{"CUDA_VISIBLE_DEVICES": "0,1"})
+	t.Setenv("POCL_MEMORY_LIMIT", "2")
+	session := DriverEnv(map[string]string{"CUDA_VISIBLE_DEVICES": "0,1", "POCL_MEMORY_LIMIT": "1"})
 	env := workerEnv("/cache", session)
 	if !slices.Contains(env, "CUDA_VISIBLE_DEVICES=GPU-1") || !slices.Contains(env, "CUDA_DEVICE_ORDER=PCI_BUS_ID") ||
-		slices.Contains(env, "CUDA_VISIBLE_DEVICES=0,1") {
+		!slices.Contains(env, "POCL_MEMORY_LIMIT=2") || slices.Contains(env, "CUDA_VISIBLE_DEVICES=0,1") ||
+		slices.Contains(env, "POCL_MEMORY_LIMIT=1") {
 		t.Errorf("%q", env)
 	}
 	if v := Visible(); !slices.Equal(v, []string{"CUDA_VISIBLE_DEVICES=GPU-1"}) {

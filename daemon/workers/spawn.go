@@ -285,12 +285,12 @@ const (
 
 // refusedEnv stand in an allowed family but change which devices the driver shows or where it writes; the snapshot that
 // the session got would no longer be true. Devices are chosen with --device.
-var refusedEnv = []string{"POCL_CACHE_DIR", "POCL_DEVICES"}
+var refusedEnv = []string{"POCL_CACHE_DIR", "POCL_DEVICES", "POCL_MEMORY_LIMIT"}
 
 // DriverEnv picks from a session's environment what its workers' drivers may see, as sorted "NAME=value": POCL_* and
-// CL_*, without POCL_CACHE_DIR and POCL_DEVICES, never LD_* or anything else. (CUDA_VISIBLE_DEVICES would renumber
-// devices that were already announced: the daemon's own holds, see visibleEnv.) The result is bounded; what
-// is over the bounds is left out.
+// CL_*, without POCL_CACHE_DIR, POCL_DEVICES and POCL_MEMORY_LIMIT, never LD_* or anything else.
+// (CUDA_VISIBLE_DEVICES would renumber devices that were already announced: the daemon's own holds, see visibleEnv.)
+// The result is bounded; what is over the bounds is left out.
 func DriverEnv(session map[string]string) []string {
 	var kept []string
 	for name, value := range session {
