@@ -370,20 +370,22 @@ func TestReplicaThatMayBeListed(t *testing.T) {
 // TestGoneWhileItIsHeld: a node that finds what the cluster lists here, and sees it deleted in the same moment, holds
 // nothing of it.
 func TestGoneWhileItIsHeld(t *testing.T) {
-	x := newCluster(t, 1, nil)
-	d, tenant := x.all[0], fmt.Sprint("uid:", os.Getuid())
-	o, err := x.conns[0].Put(context.Background(), []byte("short-lived"), client.CreateOptions{})
+	var id object.ID
+	tenant := fmt.Sprint("uid:", os.Getuid())
+	d := newNodes(t).startWith(aNode(t, "n0"), func(d *Daemon) {
+		d.at = func(step string) {
+			if step == "held what is published" { // once, by the call below
+				if err := d.dropReplica(tenant, id); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	})
+	o, err := dial(t, d.cfg).Put(context.Background(), []byte("short-lived"), client.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	id := o.ID()
-	d.at = func(step string) { // nothing else calls it now
-		if step == "held what is published" {
-			if err := d.dropReplica(tenant, id); err != nil {
-				t.Error(err)
-			}
-		}
-	}
+	id = o.ID()
 	if err := d.holdOwn(tenant, id); !errors.Is(err, object.ErrNotFound) {
 		t.Error(err)
 	}

@@ -50,6 +50,12 @@ func (u *undoing) exit(code int) {
 	}
 }
 
+func (u *undoing) isOver() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.over
+}
+
 // interrupted is why a context ended: a signal.
 type interrupted struct{ signal syscall.Signal }
 
@@ -77,7 +83,8 @@ func endBySignals(cmd *cobra.Command) {
 
 // untilSignal gives a context that the first signal ends, unless it is ignored. From then on another one ends the
 // process, and so does undoTime: what was not undone by then is undone by the daemon, when the connection breaks; but
-// see beyondUndo. The caller calls stop: no signal came unless the context's cause says so then.
+// see beyondUndo. The caller calls stop: no signal came unless the context's cause says so then. Behind beyondUndo a
+// signal that comes after stop does not end the process.
 func untilSignal(ctx context.Context) (_ context.Context, stop func()) {
 	late := &undoing{}
 	ctx, cancel := context.WithCancelCause(context.WithValue(ctx, undoingOf{}, late))
@@ -105,7 +112,9 @@ func untilSignal(ctx context.Context) (_ context.Context, stop func()) {
 		}
 	})
 	return ctx, func() {
-		signal.Stop(signals)
+		if !late.isOver() { // else the verb's exit code says that it was done, and no signal is to say otherwise
+			signal.Stop(signals)
+		}
 		close(over)
 		waiting.Wait()
 		select {

@@ -173,6 +173,22 @@ func TestNoSignalIsLost(t *testing.T) {
 	}
 }
 
+// TestNoSignalBehindTheEnd: between the end of a verb that did what is not undone and the end of its process, a signal
+// does not end that process: its exit code would say that nothing was done.
+func TestNoSignalBehindTheEnd(t *testing.T) {
+	ctx, stop := untilSignal(t.Context())
+	if err := beyondUndo(ctx); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cutShort(ctx, nil); err != nil {
+		t.Error(err)
+	}
+}
+
 // interruptible is a command line of a node that is to be interrupted.
 type interruptible struct {
 	*exec.Cmd

@@ -137,8 +137,18 @@ static cl_uint maps_mem(cl_mem m) {
     clGetMemObjectInfo(m, CL_MEM_MAP_COUNT, sizeof n, &n, NULL);
     return n;
 }
+static cl_uint refs_program(cl_program p) {
+    cl_uint n = 999;
+    clGetProgramInfo(p, CL_PROGRAM_REFERENCE_COUNT, sizeof n, &n, NULL);
+    return n;
+}
+
 // UNMAPPED waits until all maps of memory are gone: PoCL counts down a moment after the command's end.
 #define UNMAPPED(m) AWAIT(maps_mem(m) == 0)
+
+// DETACHED waits until a program has no kernels: PoCL lets go of the kernel of a launch a moment after the command's end,
+// and builds no program before.
+#define DETACHED(p) AWAIT(refs_program(p) == 1)
 
 #define REFS(label, obj, Kind, KIND) do { cl_uint n_ = 999; cl_int e_ = clGet##Kind##Info(obj, CL_##KIND##_REFERENCE_COUNT, sizeof n_, &n_, NULL); SAY(label, "%s %u", dt_name(e_), n_); } while (0)
 

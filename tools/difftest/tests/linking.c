@@ -43,6 +43,7 @@ static void runs(const char *label, cl_program p) {
         clEnqueueReadBuffer(queue, m, CL_TRUE, 0, sizeof v, v, 0, NULL, NULL);
         SAY(L("%s result", label), "%d %d %d %d", v[0], v[1], v[2], v[3]);
         clReleaseKernel(k);
+        DETACHED(p);
     }
     clReleaseMemObject(m);
 }

@@ -210,6 +210,7 @@ static void kernels(const char *id, cl_context c, cl_program p) {
     clReleaseMemObject(m);
     if (k) clReleaseKernel(k);
     if (l) clReleaseKernel(l);
+    DETACHED(p);
 }
 
 // programs builds, compiles and links for every set of devices, also of others than the context's. PoCL ends with SIGSEGV
