@@ -12,6 +12,7 @@ jobs=$1
 shift
 work=$(mktemp -d)
 logs=bin/test
+read -r began _ </proc/uptime # seconds
 mkdir -p $logs && rm -f $logs/*.log
 trap 'rm -rf "$work"' EXIT
 TIMEFORMAT='%R s, %U s of user and %S s of system time'
@@ -50,6 +51,14 @@ ended() {
   cat "$logs/$1.log"
 }
 
+# stalls prints, where it may be read, what the kernel said since this began of processors on which nothing else ran for
+# half a minute and more: also kernel threads and this shell did not, and whoever is waited for did not either.
+stalls() {
+  dmesg 2>/dev/null | awk -F '[][ ]+' -v began="$began" \
+    '$2 >= began && /workqueue lockup|soft lockup|detected stalls on/ { if (!n++) print; last = $0 }
+     END { if (n > 1) print "  and " n - 1 " more, the last one:\n" last }'
+}
+
 for target; do
   while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n; done
   nice=${target#*:}
@@ -61,5 +70,10 @@ failed=
 for target; do # a step whose shell was killed has not passed
   [ -e "$work/${target%%:*}.passed" ] || failed+="${target%%:*} "
 done
-[ -z "$failed" ] || { printf '\n== %s: FAILED: %s\n' "$(date +%H:%M:%S)" "$failed"; exit 1; }
+if [ -n "$failed" ]; then
+  stalled=$(stalls)
+  [ -z "$stalled" ] || printf '\n== The kernel stood still meanwhile; tests may be red for that:\n%s\n' "$stalled"
+  printf '\n== %s: FAILED: %s\n' "$(date +%H:%M:%S)" "$failed"
+  exit 1
+fi
 printf '\n== %s: all passed\n' "$(date +%H:%M:%S)"
