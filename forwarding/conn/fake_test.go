@@ -23,6 +23,8 @@ import (
 	"tendril/tools/e2e/loopback"
 )
 
+func init() { exitPatience = 5 * time.Minute } // a process that stands still is no daemon that does not answer
+
 const (
 	success        int32 = cl.SUCCESS
 	outOfResources int32 = cl.OUT_OF_RESOURCES

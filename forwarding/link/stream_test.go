@@ -56,8 +56,8 @@ func streamPair(t testing.TB, secure bool) (client, worker *Stream) {
 	ca, cb := configs(t, secure)
 	var errs [2]error
 	var wg sync.WaitGroup
-	wg.Go(func() { client, errs[0] = OpenStream(Client, a, Options{TLS: ca}) })
-	wg.Go(func() { worker, errs[1] = OpenStream(Worker, b, Options{TLS: cb}) })
+	wg.Go(func() { client, errs[0] = OpenStream(Client, a, Options{TLS: ca, handshake: 5 * time.Minute}) })
+	wg.Go(func() { worker, errs[1] = OpenStream(Worker, b, Options{TLS: cb, handshake: 5 * time.Minute}) })
 	wg.Wait()
 	if err := errors.Join(errs[:]...); err != nil {
 		t.Fatal(err)
@@ -214,13 +214,13 @@ func TestWrongCertificateIsRefused(t *testing.T) {
 	var workerErr error
 	var wg sync.WaitGroup
 	wg.Go(func() { // the client's handshake ends before the worker looks at its certificate
-		if s, err := OpenStream(Client, a, Options{TLS: ca}); err == nil {
+		if s, err := OpenStream(Client, a, Options{TLS: ca, handshake: 5 * time.Minute}); err == nil {
 			s.Close()
 		}
 	})
 	wg.Go(func() {
 		var s *Stream
-		if s, workerErr = OpenStream(Worker, b, Options{TLS: cb}); workerErr == nil {
+		if s, workerErr = OpenStream(Worker, b, Options{TLS: cb, handshake: 5 * time.Minute}); workerErr == nil {
 			s.Close()
 		}
 	})
@@ -237,8 +237,8 @@ func lanePair(t testing.TB, secure bool) (client, worker *Lane) {
 	ca, cb := configs(t, secure)
 	var errs [2]error
 	var wg sync.WaitGroup
-	wg.Go(func() { client, errs[0] = OpenLane(Client, a, Options{TLS: ca}) })
-	wg.Go(func() { worker, errs[1] = OpenLane(Worker, b, Options{TLS: cb}) })
+	wg.Go(func() { client, errs[0] = OpenLane(Client, a, Options{TLS: ca, handshake: 5 * time.Minute}) })
+	wg.Go(func() { worker, errs[1] = OpenLane(Worker, b, Options{TLS: cb, handshake: 5 * time.Minute}) })
 	wg.Wait()
 	if err := errors.Join(errs[:]...); err != nil {
 		t.Fatal(err)
