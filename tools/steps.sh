@@ -52,7 +52,7 @@ ended() {
 }
 
 # stalls prints, where it may be read, what the kernel said since this began of processors on which nothing else ran for
-# half a minute and more: also kernel threads and this shell did not, and whoever is waited for did not either.
+# 20 s and more: also kernel threads and this shell did not, and whoever is waited for did not either.
 stalls() {
   dmesg 2>/dev/null | awk -F '[][ ]+' -v began="$began" \
     '$2 >= began && /workqueue lockup|soft lockup|detected stalls on/ { if (!n++) print; last = $0 }

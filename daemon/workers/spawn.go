@@ -283,8 +283,8 @@ const (
 	maxEnvBytes = 4096 // name, '=' and value
 )
 
-// refusedEnv stand in an allowed family but change which devices the driver shows or where it writes; the snapshot that
-// the session got would no longer be true. Devices are chosen with --device.
+// refusedEnv stand in an allowed family but change which devices the driver shows, what it says of them, or where it
+// writes; the snapshot that the session got would no longer be true. Devices are chosen with --device.
 var refusedEnv = []string{"POCL_CACHE_DIR", "POCL_DEVICES", "POCL_MEMORY_LIMIT"}
 
 // DriverEnv picks from a session's environment what its workers' drivers may see, as sorted "NAME=value": POCL_* and

@@ -50,14 +50,17 @@ func configs(t testing.TB, secure bool) (client, worker *tls.Config) {
 	return a.Config(b.Fingerprint()), b.Config(a.Fingerprint())
 }
 
+// patient has a handshake that does not end because this process, which is both ends, stands still.
+func patient(c *tls.Config) Options { return Options{TLS: c, handshake: 5 * time.Minute} }
+
 func streamPair(t testing.TB, secure bool) (client, worker *Stream) {
 	t.Helper()
 	a, b := tcpPair(t)
 	ca, cb := configs(t, secure)
 	var errs [2]error
 	var wg sync.WaitGroup
-	wg.Go(func() { client, errs[0] = OpenStream(Client, a, Options{TLS: ca, handshake: 5 * time.Minute}) })
-	wg.Go(func() { worker, errs[1] = OpenStream(Worker, b, Options{TLS: cb, handshake: 5 * time.Minute}) })
+	wg.Go(func() { client, errs[0] = OpenStream(Client, a, patient(ca)) })
+	wg.Go(func() { worker, errs[1] = OpenStream(Worker, b, patient(cb)) })
 	wg.Wait()
 	if err := errors.Join(errs[:]...); err != nil {
 		t.Fatal(err)
@@ -214,13 +217,13 @@ func TestWrongCertificateIsRefused(t *testing.T) {
 	var workerErr error
 	var wg sync.WaitGroup
 	wg.Go(func() { // the client's handshake ends before the worker looks at its certificate
-		if s, err := OpenStream(Client, a, Options{TLS: ca, handshake: 5 * time.Minute}); err == nil {
+		if s, err := OpenStream(Client, a, patient(ca)); err == nil {
 			s.Close()
 		}
 	})
 	wg.Go(func() {
 		var s *Stream
-		if s, workerErr = OpenStream(Worker, b, Options{TLS: cb, handshake: 5 * time.Minute}); workerErr == nil {
+		if s, workerErr = OpenStream(Worker, b, patient(cb)); workerErr == nil {
 			s.Close()
 		}
 	})
@@ -237,8 +240,8 @@ func lanePair(t testing.TB, secure bool) (client, worker *Lane) {
 	ca, cb := configs(t, secure)
 	var errs [2]error
 	var wg sync.WaitGroup
-	wg.Go(func() { client, errs[0] = OpenLane(Client, a, Options{TLS: ca, handshake: 5 * time.Minute}) })
-	wg.Go(func() { worker, errs[1] = OpenLane(Worker, b, Options{TLS: cb, handshake: 5 * time.Minute}) })
+	wg.Go(func() { client, errs[0] = OpenLane(Client, a, patient(ca)) })
+	wg.Go(func() { worker, errs[1] = OpenLane(Worker, b, patient(cb)) })
 	wg.Wait()
 	if err := errors.Join(errs[:]...); err != nil {
 		t.Fatal(err)

@@ -137,15 +137,14 @@ static cl_uint maps_mem(cl_mem m) {
     clGetMemObjectInfo(m, CL_MEM_MAP_COUNT, sizeof n, &n, NULL);
     return n;
 }
+// UNMAPPED waits until all maps of memory are gone: PoCL counts down a moment after the command's end.
+#define UNMAPPED(m) AWAIT(maps_mem(m) == 0)
+
 static cl_uint refs_program(cl_program p) {
     cl_uint n = 999;
     clGetProgramInfo(p, CL_PROGRAM_REFERENCE_COUNT, sizeof n, &n, NULL);
     return n;
 }
-
-// UNMAPPED waits until all maps of memory are gone: PoCL counts down a moment after the command's end.
-#define UNMAPPED(m) AWAIT(maps_mem(m) == 0)
-
 // DETACHED waits until a program has no kernels: PoCL lets go of the kernel of a launch a moment after the command's end,
 // and builds no program before.
 #define DETACHED(p) AWAIT(refs_program(p) == 1)
