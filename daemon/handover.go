@@ -109,7 +109,7 @@ type successor struct {
 // ended.
 func (d *Daemon) handOver(ctx context.Context, next *successor, steps []step) (over bool, err error) {
 	defer next.link.Close()
-	if err := next.meet(d.cfg.StateDir); err != nil {
+	if err := next.meet(d.cfg.StateDir, 5*time.Second+d.patience()); err != nil {
 		d.log.WithError(err).WithField("pid", next.pid).Warn("a takeover failed before it began")
 		return false, nil
 	}
@@ -149,9 +149,9 @@ func (d *Daemon) goOn(ctx context.Context) error {
 	return next.Run(ctx)
 }
 
-// meet waits for the successor's first word.
-func (s *successor) meet(stateDir string) error {
-	kind, where, _, err := s.link.receive(5 * time.Second)
+// meet waits for the successor's first word, for limit at most.
+func (s *successor) meet(stateDir string, limit time.Duration) error {
+	kind, where, _, err := s.link.receive(limit)
 	if err == nil && kind != handoverHello {
 		err = fmt.Errorf("%w: message %q for a hello", object.ErrProtocol, kind)
 	}

@@ -66,6 +66,8 @@ type round struct {
 
 // wishes are the leases over nodes that programs of this node wait for, and those whose record is to end.
 type wishes struct {
+	patience time.Duration // how long a lease is kept that nobody asks for: leases.Patience. Tests have another
+
 	mu     sync.Mutex            // a leaf
 	asked  map[fsm.UUID]question // last
 	calls  map[fsm.UUID]call     // of those in asked
@@ -88,9 +90,9 @@ type call struct {
 }
 
 func newWishes() *wishes {
-	return &wishes{asked: map[fsm.UUID]question{}, calls: map[fsm.UUID]call{}, asking: map[fsm.UUID]bool{},
-		rounds: map[fsm.UUID]round{},
-		ending: map[fsm.UUID]bool{}, more: make(chan struct{}, 1)}
+	return &wishes{patience: leases.Patience, asked: map[fsm.UUID]question{}, calls: map[fsm.UUID]call{},
+		asking: map[fsm.UUID]bool{}, rounds: map[fsm.UUID]round{}, ending: map[fsm.UUID]bool{},
+		more: make(chan struct{}, 1)}
 }
 
 // rests gives what came of a lease's last round, where the next one is not due; nil: it is.
@@ -236,7 +238,7 @@ func (w *wishes) due() []fsm.UUID {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for id, last := range w.asked {
-		if !w.asking[id] && time.Since(last.at) > leases.Patience {
+		if !w.asking[id] && time.Since(last.at) > w.patience {
 			w.forget(id)
 			w.ending[id] = true
 		}

@@ -169,7 +169,7 @@ func answered(t testing.TB, x *clusterOf) {
 // an administrator says so, and when its program's node does not answer.
 func TestLeaseOverNodes(t *testing.T) {
 	w := newNetwork(t)
-	w.devices = 2
+	w.devices, w.keepsPlaces = 2, true
 	x := w.cluster(3)
 	answered(t, x)
 	a, b, c := x.all[0], x.all[1], x.all[2]
@@ -602,7 +602,7 @@ func TestBadLeases(t *testing.T) {
 // A lease that waits does not ask the other nodes each time that its program asks; its place is kept all the same.
 func TestWaitingAsksFewNodes(t *testing.T) {
 	w := newNetwork(t)
-	w.devices, w.leaseHold = 1, 1
+	w.devices, w.leaseHold, w.keepsPlaces = 1, 1, true
 	var questions atomic.Int64
 	w.at = func(node int, step string) {
 		if node == 1 && step == "is asked for devices" {
@@ -717,7 +717,7 @@ func TestFreeDevicesAreToldOf(t *testing.T) {
 // does the place where its client says so.
 func TestPlaceGoesWithItsClient(t *testing.T) {
 	w := newNetwork(t)
-	w.devices, w.leaseHold = 1, time.Hour
+	w.devices, w.leaseHold, w.keepsPlaces = 1, time.Hour, true
 	x := w.cluster(2)
 	answered(t, x)
 	for _, d := range x.all {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"tendril/client"
+	"tendril/daemon/leases"
 	"tendril/tools/e2e/await"
 	"tendril/tools/e2e/loopback"
 )
@@ -26,6 +27,7 @@ type network struct {
 
 	segmentBytes int
 	leaseHold    time.Duration
+	keepsPlaces  bool // in the lines for leases, of who does not ask for longer than leases.Patience, too
 	leaseAsk     time.Duration
 	catchUpTime  time.Duration
 
@@ -77,6 +79,11 @@ func (w *network) node(x *clusterOf, i int) {
 		d.dialNode, d.voteTime = w.dial(i), w.voteTime
 		d.segmentBytes, d.leaseHold, d.catchUpTime = w.segmentBytes, w.leaseHold, w.catchUpTime
 		d.leaseAsk = w.leaseAsk
+		if w.keepsPlaces {
+			began := time.Now()
+			d.leases = leases.New(0, func() time.Time { return began })
+			d.wishes.patience = time.Hour
+		}
 		if w.clock != nil {
 			d.clock = w.clock(i)
 		}

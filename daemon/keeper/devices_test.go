@@ -115,7 +115,9 @@ func TestKeepersOfOpenCLMemoryAreKilled(t *testing.T) {
 	for round := range 15 {
 		what := bytes.Repeat([]byte{byte(round + 1)}, size)
 		from := inHost(t, what)
+		killed := make(chan struct{})
 		timer := time.AfterFunc(time.Duration(round)*700*time.Microsecond, func() { // Pause: a moment of the copies
+			defer close(killed)
 			if pid := d.pid(); pid != 0 {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
@@ -124,12 +126,15 @@ func TestKeepersOfOpenCLMemoryAreKilled(t *testing.T) {
 			err := d.Copy(nobody, x[0], x[1], size)
 			for ; errors.Is(err, object.ErrNoDevice); err = d.Copy(nobody, x[0], x[1], size) {
 				failed++
+				time.Sleep(firstPause) // Pause: no keeper begins sooner
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
-		timer.Stop()
+		if !timer.Stop() {
+			<-killed // the next round's keeper is not this one's
+		}
 		if !bytes.Equal(contents(t, back.FD, size), what) {
 			t.Errorf("round %d: other bytes", round)
 		}

@@ -30,7 +30,8 @@ type cutter struct {
 
 func newCutter(t testing.TB, secure bool) *cutter {
 	x := &cutter{t: t}
-	x.config[0].TLS, x.config[1].TLS = configs(t, secure)
+	client, worker := configs(t, secure)
+	x.config = [2]Options{patient(client), patient(worker)}
 	return x
 }
 

@@ -1,9 +1,12 @@
 package e2e
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -64,21 +67,73 @@ func checkTrace(t *testing.T, path, summary string, atLeast int) (*tracetest.Che
 	return c, &s
 }
 
+// runTraced runs a command that traces tracedProgram to the file out, and lets the program end once told finds all that
+// it wants in the file: at the end, what a worker has not told is waited for for a second at most, or not at all. It
+// gives what was written on stdout after the program's own line, and on stderr.
+func runTraced(t *testing.T, cmd *exec.Cmd, out string, told func() error) (rest, said string, err error) {
+	t.Helper()
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	watch := rig.WatchOver(cmd, limit)
+	stdout := bufio.NewReader(pipe)
+	if line, err := stdout.ReadString('\n'); err != nil || line != "done\n" {
+		in.Close()
+		cmd.Wait()
+		t.Fatalf("the program's own output is not first: %q, %v\n%s", line, err, &stderr)
+	}
+	eventually(t, func() error {
+		if err := cmd.Process.Signal(syscall.SIGUSR1); err != nil {
+			return err
+		}
+		return told()
+	})
+	if _, err := in.Write([]byte("go\n")); err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(stdout)
+	err = errors.Join(err, cmd.Wait(), watch.End())
+	return string(text), stderr.String(), err
+}
+
+// toldOfAll has every launch in a file.
+func toldOfAll(out string) func() error {
+	return func() error {
+		f, err := os.Open(out)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		c, err := tracetest.Check(f)
+		if err == nil && (c.Names["left"] != 2*launches || c.Names["right"] != 2*launches) {
+			err = fmt.Errorf("%d and %d slices of the kernels", c.Names["left"], c.Names["right"])
+		}
+		return err
+	}
+}
+
 func TestTrace(t *testing.T) {
 	t.Parallel()
 	program, n := tracedProgram(t), node(t)
 	out := filepath.Join(t.TempDir(), "out.json")
-	text, err := n.Run(t.Context(), "trace", "-o", out, "--svg", out+".svg", "--json", "--", program)
+	text, said, err := runTraced(t, n.Command(t.Context(), "trace", "-o", out, "--svg", out+".svg", "--json", "--",
+		program), out, toldOfAll(out))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v\n%s", err, said)
 	}
 	if b, err := os.ReadFile(out + ".svg"); err != nil || !bytes.Contains(b, []byte("queue")) ||
 		!bytes.HasSuffix(b, []byte("</svg>\n")) {
 		t.Errorf("the picture: %d bytes, %v", len(b), err)
-	}
-	text, ok := strings.CutPrefix(text, "done\n")
-	if !ok {
-		t.Fatalf("the program's own output is not first: %q", text)
 	}
 	c, s := checkTrace(t, out, text, 2*launches)
 	if c.Names["left"] != 2*launches || s.Unmatched != 0 || s.Lost != 0 || s.Torn != 0 || s.Dropped != 0 {
@@ -112,12 +167,13 @@ func TestTraceOfACrash(t *testing.T) {
 	t.Parallel()
 	program, n := tracedProgram(t), node(t)
 	out := filepath.Join(t.TempDir(), "out.json")
-	text, err := n.Run(t.Context(), "trace", "-o", out, "--json", "--", program, "crash")
+	text, said, err := runTraced(t, n.Command(t.Context(), "trace", "-o", out, "--json", "--", program, "crash"), out,
+		toldOfAll(out))
 	exit := (*exec.ExitError)(nil)
 	if !errors.As(err, &exit) || exit.ExitCode() != 128+int(syscall.SIGSEGV) {
-		t.Fatalf("exit: %v", err)
+		t.Fatalf("exit: %v\n%s", err, said)
 	}
-	checkTrace(t, out, strings.TrimPrefix(text, "done\n"), launches)
+	checkTrace(t, out, text, 2*launches)
 	eventually(t, idle(t.Context(), n))
 }
 
@@ -126,49 +182,28 @@ func TestTraceInBetween(t *testing.T) {
 	t.Parallel()
 	program, n := tracedProgram(t), node(t)
 	out := filepath.Join(t.TempDir(), "out.json")
-	cmd := n.Command(t.Context(), "trace", "-o", out, "--max-size", "1MiB", "--", program, "wait")
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	done, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	watch := rig.WatchOver(cmd, limit)
-	first := make([]byte, 5)
-	if _, err := done.Read(first); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, func() error { // what the worker saw comes a little later than what the program did
-		if err := cmd.Process.Signal(syscall.SIGUSR1); err != nil {
+	cmd := n.Command(t.Context(), "trace", "-o", out, "--max-size", "1MiB", "--", program)
+	_, said, err := runTraced(t, cmd, out, func() error { // what the worker saw comes a little later
+		b, err := os.ReadFile(out)
+		if err != nil {
 			return err
 		}
-		b, err := os.ReadFile(out)
-		if err == nil && !bytes.Contains(b, []byte(`"cat":"device"`)) {
-			err = errors.New("no command of the worker's is in the file")
+		if !bytes.Contains(b, []byte(`"cat":"device"`)) {
+			return errors.New("no command of the worker's is in the file")
 		}
-		return err
+		// The file has room for the newest part alone: it may be one thread's.
+		if c, _ := checkTrace(t, out, "", 0); c.Names["left"]+c.Names["right"] == 0 || c.Arrows == 0 {
+			t.Errorf("%+v", c)
+		}
+		return nil
 	})
-	// The file has room for the newest part alone: it may be one thread's.
-	if c, _ := checkTrace(t, out, "", 0); c.Names["left"]+c.Names["right"] == 0 || c.Arrows == 0 {
-		t.Errorf("%+v", c)
-	}
-	if _, err := in.Write([]byte("go\n")); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(cmd.Wait(), watch.End()); err != nil {
-		t.Fatalf("%v\n%s", err, &said)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, said)
 	}
 	for _, want := range []string{"the program goes on", "calls by time", "clEnqueueNDRangeKernel",
 		"first launch verdict"} {
-		if !strings.Contains(said.String(), want) {
-			t.Errorf("it does not say %q:\n%s", want, &said)
+		if !strings.Contains(said, want) {
+			t.Errorf("it does not say %q:\n%s", want, said)
 		}
 	}
 	info, err := os.Stat(out)
@@ -183,11 +218,12 @@ func TestTraceThroughTheNetwork(t *testing.T) {
 	program := tracedProgram(t)
 	n, at, laptop := far(t)
 	out := filepath.Join(t.TempDir(), "out.json")
-	text, err := rig.Output(n.Far(t.Context(), laptop, "trace", "--server", at, "-o", out, "--json", "--", program))
+	text, said, err := runTraced(t, n.Far(t.Context(), laptop, "trace", "--server", at, "-o", out, "--json", "--", program),
+		out, toldOfAll(out))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v\n%s", err, said)
 	}
-	c, s := checkTrace(t, out, strings.TrimPrefix(text, "done\n"), 2*launches)
+	c, s := checkTrace(t, out, text, 2*launches)
 	if len(s.Workers) != 1 || !strings.HasPrefix(s.Workers[0].Clock, "clock ±") {
 		t.Errorf("workers: %+v", s.Workers)
 	}

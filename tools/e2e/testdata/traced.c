@@ -1,12 +1,11 @@
-// traced launches kernels, moves bytes and ends as its argument says: "exit", "crash" (a segmentation fault) or "wait"
-// (reads a line first). Two threads enqueue, each on its own queue.
+// traced launches kernels, moves bytes, says "done", reads a line, and then ends; with the argument "crash", by a
+// segmentation fault. Two threads enqueue, each on its own queue.
 #define CL_TARGET_OPENCL_VERSION 120
 #include <CL/cl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define CHECK(e) do { cl_int s_ = (e); if (s_ != CL_SUCCESS) { fprintf(stderr, "traced: %s: %d\n", #e, s_); exit(1); } } while (0)
 
@@ -60,11 +59,9 @@ int main(int argc, char **argv)
 	pthread_join(threads[1], NULL);
 	puts("done");
 	fflush(stdout);
-	if (argc > 1 && strcmp(argv[1], "crash") == 0) {
-		sleep(2); // what the worker has not yet written when the daemon ends it is lost: the last moment's commands
-		*(volatile int *)8 = 1;
-	}
-	if (argc > 1 && strcmp(argv[1], "wait") == 0 && fgets(line, sizeof line, stdin) == NULL)
+	if (fgets(line, sizeof line, stdin) == NULL)
 		return 3;
+	if (argc > 1 && strcmp(argv[1], "crash") == 0)
+		*(volatile int *)8 = 1;
 	return 0;
 }
