@@ -111,22 +111,21 @@ func (d *Daemon) wasRemoved(m *membership) bool {
 	return !member
 }
 
-// onlyHere lists the published objects that no other node has that answers, with the nodes.
-func (d *Daemon) onlyHere(m *membership) (list []fsm.Object, nodes []fsm.Node) {
+// onlyHere lists the published objects that no other node has that answers.
+func (d *Daemon) onlyHere(m *membership, answers func(node fsm.UUID) bool) (list []fsm.Object) {
 	m.raft.View(func(s *fsm.State) {
-		nodes = s.Nodes()
 		for _, o := range s.Objects() {
 			if o.Deleted || !d.isHere(o) {
 				continue
 			}
-			others := slices.DeleteFunc(d.answering(runningReplicas(s, o)),
-				func(r fsm.Replica) bool { return r.Node == m.node })
-			if len(others) == 0 {
+			if !slices.ContainsFunc(runningReplicas(s, o), func(r fsm.Replica) bool {
+				return r.Node != m.node && answers(r.Node)
+			}) {
 				list = append(list, o)
 			}
 		}
 	})
-	return list, nodes
+	return list
 }
 
 // drainStep has other nodes take what this one alone has. It waits for none of them; anyway: nor for a cluster that has
@@ -150,8 +149,13 @@ func (d *Daemon) drainStep(m *membership, anyway bool) (s LeaveStatus, err error
 	var nodes []fsm.Node
 	m.raft.View(func(s *fsm.State) { nodes = s.Nodes() })
 	m.live.settle(ctx, nodes) // before it is asked which objects no other node that answers has
-	list, nodes := d.onlyHere(m)
-	known := slices.DeleteFunc(d.placeable(nodes), func(n placement.Node) bool { return n.ID == m.node })
+	m.raft.View(func(s *fsm.State) { nodes = s.Nodes() })
+	known := d.placeable(nodes)
+	list := d.onlyHere(m, func(node fsm.UUID) bool { // as in known, also where a node has come back meanwhile
+		i := slices.IndexFunc(known, func(n placement.Node) bool { return n.ID == node })
+		return i >= 0 && known[i].Away == ""
+	})
+	known = slices.DeleteFunc(known, func(n placement.Node) bool { return n.ID == m.node })
 	for i, o := range list {
 		s.LeftObjects++
 		s.LeftBytes += o.SizeBytes
@@ -211,7 +215,7 @@ func (d *Daemon) stageLeave() (*membership, error) {
 // meanwhile but by it.
 func (d *Daemon) takeLeave(m *membership, anyway bool) (republish, error) {
 	left := d.exportLeft(m)
-	if list, _ := d.onlyHere(m); len(list) > 0 && !anyway {
+	if len(d.onlyHere(m, d.answers)) > 0 && !anyway {
 		return left, errUndrained
 	}
 	m.leaving.Store(true)

@@ -127,7 +127,11 @@ func TestRolesWaitForEveryNode(t *testing.T) {
 	if err := d.everybodyKnows(fsm.RoleMetrics); err != nil {
 		t.Fatal(err)
 	}
-	d.build.Version += "-later"
+	later := fsm.Node{ID: fsm.UUID(object.NewID()), Name: "later", Incarnation: fsm.UUID(object.NewID()),
+		Version: d.build.Version + "-later"}
+	if _, err := d.propose(&fsm.PutNode{Node: later}); err != nil {
+		t.Fatal(err)
+	}
 	if err := d.everybodyKnows(fsm.RoleMetrics); !errors.Is(err, object.ErrUnsupported) {
 		t.Errorf("beside a node of another release: %v", err)
 	}
