@@ -74,11 +74,10 @@ demo: deps build ## the main job on a real photograph; IMAGE=my.jpg, KEEP=1 leav
 	$(GO) build -o bin/demo-filter ./tools/demo/filter
 	$(GO) run ./tools/demo -bin bin -image "$(IMAGE)" -keep="$(KEEP)"
 
-# Steps of make test, four at a time: whole nodes, clusters and end to end, which mostly wait, beside the others, which
-# mostly compute. Two short ones stand among the first: the race detector's builds are made once where its other steps
-# begin after the first has built. Nodes that wait for each other, and clients of nodes, get the processor first.
-TEST_STEPS := test-race-nodes-1:-10 test-e2e:-5 test-vet test-c:-5 test-race-nodes-2:-10 test-race difftest:5 \
-  test-lint:5 test-go test-python:-5 test-plugin
+# Steps of make test, seven at a time: whole nodes and clusters, which mostly wait, beside the others, which mostly
+# compute. Nodes that wait for each other, and clients of nodes, get the processor first.
+TEST_STEPS := test-race-nodes-1:-10 test-race-nodes-2:-10 test-race-nodes-3:-10 test-race-nodes-4:-10 test-e2e:-5 \
+  test-race test-vet test-c:-5 difftest:5 test-go test-lint:5 test-python:-5 test-plugin
 # With RERUN=1, as in CI, a red Go test is run once more, and listed at the end if it is green then.
 GOTEST := RERUN=$(RERUN) bash tools/gotest.sh $(GO)
 # After that a step's tests end and say where they hang, which has to be before CI ends everything (90 minutes): the last
@@ -88,7 +87,8 @@ HANGS := 45m
 # Without what debuggers alone read, a test links in half of the time; there are eighty.
 GOTEST_FLAGS := -vet=off -ldflags=-w
 # What the race detector needs is compiled for it alone, and so without that too: a twentieth less to compile.
-RACE_FLAGS := -vet=off -ldflags=-w -gcflags=all=-dwarf=false -race -short -timeout $(HANGS)
+RACE_BUILD := -race -ldflags=-w -gcflags=all=-dwarf=false
+RACE_FLAGS := -vet=off $(RACE_BUILD) -short -timeout $(HANGS)
 # The detector has 2 bytes of its own for each of an object's. When an object of more than 64 KiB is made, it maps them
 # anew by default, and each page faults again: under some hypervisors that was half of all processor time. So it clears
 # them in place for objects of up to 16 MiB, and uses huge pages. What it finds is the same.
@@ -101,7 +101,9 @@ STEP_MAKE := $(MAKE)
 .PHONY: test
 test: build ## everything: vet, staticcheck, guards, Go tests (race too), C, Python, end to end, native against forwarded
 	@rm -f bin/unsteady
-	@MAKE="$(STEP_MAKE)" MAKEFLAGS='-- BUILT= $(MAKEOVERRIDES)' bash tools/steps.sh 4 $(TEST_STEPS)
+	@# Compiled once: steps that begin at the same time would each compile it.
+	@$(GO) list -export -test -deps $(RACE_BUILD) $(RACE) >/dev/null
+	@MAKE="$(STEP_MAKE)" MAKEFLAGS='-- BUILT= $(MAKEOVERRIDES)' bash tools/steps.sh 7 $(TEST_STEPS)
 	@[ ! -e bin/unsteady ] || { echo "Red once, and green when run again (each is a fault to be found):"; cat bin/unsteady; }
 
 .PHONY: test-vet
@@ -129,14 +131,16 @@ test-e2e: $(BUILT) ## end to end: real daemons, workers and programs
 test-race: ## the concurrent packages under the race detector, but for clusters
 	$(RACE_TEST) "$$($(GO) list $(RACE) | grep -v '/daemon$$' | tr '\n' ' ')" $(RACE_FLAGS)
 
-# These mostly wait for elections and for nodes that died: two halves, by the names of the tests, wait side by side.
-NODES_1 := ^Test[A-K]
-.PHONY: test-race-nodes test-race-nodes-1 test-race-nodes-2
-test-race-nodes: test-race-nodes-1 test-race-nodes-2 ## whole nodes and clusters of them, under the race detector
-test-race-nodes-1:
-	$(RACE_TEST) ./daemon $(RACE_FLAGS) -run '$(NODES_1)'
-test-race-nodes-2:
-	$(RACE_TEST) ./daemon $(RACE_FLAGS) -skip '$(NODES_1)'
+# These mostly wait for elections and for nodes that died: four parts, by the names of the tests, wait side by side.
+NODES := test-race-nodes-1 test-race-nodes-2 test-race-nodes-3 test-race-nodes-4
+.PHONY: test-race-nodes $(NODES)
+test-race-nodes: $(NODES) ## whole nodes and clusters of them, under the race detector
+test-race-nodes-1: PART := -run '^Test[A-D]'
+test-race-nodes-2: PART := -run '^Test[E-L]'
+test-race-nodes-3: PART := -run '^Test[M-R]'
+test-race-nodes-4: PART := -skip '^Test[A-R]'
+$(NODES):
+	$(RACE_TEST) ./daemon $(RACE_FLAGS) $(PART)
 
 .PHONY: test-plugin
 test-plugin: check-go ## the Kubernetes device plugin, a module of its own, against a fake kubelet
