@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,26 +71,28 @@ static inline void stop_daemon(void)
 	CHECK(system(command) == 0);
 }
 
-/* Starts a daemon in daemon_dir, with a store of 512 MiB. flag: a further flag, or NULL. */
-static inline void spawn_daemon(const char *flag)
+/* Starts a daemon in daemon_dir, with a store of 512 MiB. flag: a further flag, or NULL. Other threads may run: one may
+ * hold a lock of malloc's, so the child calls nothing that allocates. */
+static inline void spawn_daemon(char *flag)
 {
-	const char *bin = getenv("TENDRIL_BIN");
+	char *bin = getenv("TENDRIL_BIN");
+	char socket[128], state[128], vendors[128], log[128];
+	snprintf(socket, sizeof socket, "TENDRIL_SOCKET=%s", daemon_socket);
+	snprintf(state, sizeof state, "TENDRIL_STATE_DIR=%s/state", daemon_dir);
+	snprintf(vendors, sizeof vendors, "TENDRIL_VENDORS=%s/vendors", daemon_dir);
+	snprintf(log, sizeof log, "%s/log", daemon_dir);
+	char *argv[] = {"env", socket, state, vendors, "TENDRIL_CAPACITY=512MiB", "TENDRIL_LISTEN=none", bin, "daemon", flag,
+		NULL};
 	daemon_pid = fork();
 	CHECK(daemon_pid >= 0);
 	if (daemon_pid == 0) {
-		char state[128], log[128], vendors[128];
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		snprintf(state, sizeof state, "%s/state", daemon_dir);
-		snprintf(log, sizeof log, "%s/log", daemon_dir);
-		snprintf(vendors, sizeof vendors, "%s/vendors", daemon_dir);
-		setenv("TENDRIL_SOCKET", daemon_socket, 1);
-		setenv("TENDRIL_STATE_DIR", state, 1);
-		setenv("TENDRIL_VENDORS", vendors, 1);
-		setenv("TENDRIL_CAPACITY", "512MiB", 1);
-		setenv("TENDRIL_LISTEN", "none", 1);
-		if (!freopen(log, "a", stderr) || !freopen("/dev/null", "r", stdin))
+		int in = open("/dev/null", O_RDONLY), err = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+		if (dup2(in, 0) < 0 || dup2(err, 2) < 0)
 			_exit(1);
-		execl(bin, bin, "daemon", flag, (char *)NULL);
+		close(in);
+		close(err);
+		execv("/usr/bin/env", argv);
 		_exit(127);
 	}
 }
