@@ -15,7 +15,7 @@ import (
 
 // NVIDIA's OpenCL driver 580 ends the process that imports an allocation of 512 MiB or more on a host with two GPUs,
 // also where only one is visible; on a host with one it does not. So there a process of its own tries it once. Where
-// that does not end well, objects of more than clwire.SmallImport bytes become buffers by a copy through host memory.
+// that does not end well, objects of more than clwire.SmallImport bytes become buffers by copies on the GPU, in pieces.
 
 // externalMemory is the extension with which a driver makes a buffer of memory that another one allocated.
 const externalMemory = "cl_khr_external_memory_opaque_fd"

@@ -25,9 +25,10 @@ func (c *cli) peerVerb() *cobra.Command {
 		Use:   "peer",
 		Short: "Name the nodes whose workers this node's workers may connect to",
 		Long: "If a program's context spans two nodes, their workers exchange buffers and events directly. To do\n" +
-			"so, one daemon must be able to connect to the other; either direction is enough. A daemon dials only the addresses named here, and\n" +
-			"accepts there only the authority named with the address. Without peers the data goes through the program. Only root\n" +
-			"and the daemon's own user manage peers.",
+			"so, one daemon must be able to connect to the other; either direction is enough. Nodes of one cluster know each\n" +
+			"other. Of other nodes, a daemon dials only the addresses named here, and accepts there only the authority named\n" +
+			"with the address. Where neither can connect, the data goes through the program. Only root and the daemon's own\n" +
+			"user manage peers.",
 		Example: peerExample,
 		GroupID: "node",
 	}
