@@ -75,9 +75,9 @@ demo: deps build ## the main job on a real photograph; IMAGE=my.jpg, KEEP=1 leav
 	$(GO) run ./tools/demo -bin bin -image "$(IMAGE)" -keep="$(KEEP)"
 
 # Steps of make test, seven at a time: whole nodes and clusters, which mostly wait, beside the others, which mostly
-# compute. Nodes that wait for each other, and clients of nodes, get the processor first.
-TEST_STEPS := test-race-nodes-1:-10 test-race-nodes-2:-10 test-race-nodes-3:-10 test-race-nodes-4:-10 test-e2e:-5 \
-  test-race test-vet test-c:-5 difftest:5 test-go test-lint:5 test-python:-5 test-plugin
+# compute.
+NODES := test-race-nodes-1 test-race-nodes-2 test-race-nodes-3 test-race-nodes-4
+TEST_STEPS := $(NODES) test-e2e test-race test-vet test-c difftest test-go test-lint test-python test-plugin
 # With RERUN=1, as in CI, a red Go test is run once more, and listed at the end if it is green then.
 GOTEST := RERUN=$(RERUN) bash tools/gotest.sh $(GO)
 # After that a step's tests end and say where they hang, which has to be before CI ends everything (90 minutes): the last
@@ -132,7 +132,6 @@ test-race: ## the concurrent packages under the race detector, but for clusters
 	$(RACE_TEST) "$$($(GO) list $(RACE) | grep -v '/daemon$$' | tr '\n' ' ')" $(RACE_FLAGS)
 
 # These mostly wait for elections and for nodes that died: four parts, by the names of the tests, wait side by side.
-NODES := test-race-nodes-1 test-race-nodes-2 test-race-nodes-3 test-race-nodes-4
 .PHONY: test-race-nodes $(NODES)
 test-race-nodes: $(NODES) ## whole nodes and clusters of them, under the race detector
 test-race-nodes-1: PART := -run '^Test[A-D]'
