@@ -3,9 +3,7 @@
 # whole, when it ends; until then, and after a run that was cut off, it stands in bin/test/TARGET.log.
 # Each is a session of its own: where the kernel has autogroups (sched(7): not in a CPU cgroup other than the root), it
 # shares the processor between sessions, and every worker process of a node is one. When all steps were one session,
-# they got no more than one such worker, and nodes and clusters under test did not answer for seconds. All sessions have
-# the nice value 0: Linux 6.18 on two processors gave one of nice value -5 both of them for 11 s, kernel threads got
-# none, and a process that waited in the kernel for another one, and went round meanwhile, stopped all for minutes.
+# they got no more than one such worker, and nodes and clusters under test did not answer for seconds.
 # Arguments: how many at a time, the targets in the order in which they begin.
 set -uo pipefail
 set -m # a step is a group of its own: stop ends it as a whole
