@@ -83,14 +83,10 @@ func TestInterruptedVerbs(t *testing.T) {
 			case <-ended:
 				t.Fatalf("it ended before: %v\n%s", cmd.ProcessState, &said)
 			}
-			signalled := time.Now()
 			cmd.Process.Signal(x.signal)
 			<-ended
 			if code := cmd.ProcessState.ExitCode(); code != 128+int(x.signal) {
 				t.Errorf("%v\n%s", cmd.ProcessState, &said)
-			}
-			if time.Since(signalled) >= undoTime {
-				return // it did not come to say anything, nor to undo what it had begun
 			}
 			half := strings.Contains(x.args, "replicas") // it says what is published all the same
 			if strings.Contains(said.String(), "context") != half {
