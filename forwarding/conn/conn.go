@@ -190,7 +190,7 @@ func (c *Conn) AwaitSettled() {
 
 // exitPatience bounds how long Exit waits: a daemon that cannot be reached answers only when its connection is given
 // up.
-var exitPatience = 10 * time.Second // tests have more
+var exitPatience = 30 * time.Second // tests have more
 
 // exitQuestions is how often Exit asks a daemon that says each time, after a second, that the worker is still there: on
 // a busy machine the end of a process with many threads takes longer than that of its socket.
