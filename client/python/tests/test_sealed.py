@@ -268,10 +268,11 @@ class Restarts(WithReader):
         self.daemon.process.kill()
         self.daemon.process.wait(PATIENCE)
         self.daemon.start()
+        self.reader.stat("kept")  # it has claimed what it held: from here on references only end
         deadline = time.monotonic() + PATIENCE
-        while self.store.stat("kept").refs != 1 and time.monotonic() < deadline:
+        while (refs := self.store.stat("kept").refs) != 1 and time.monotonic() < deadline:
             time.sleep(0.01)  # the reader's release may wait for its background thread
-        self.assertEqual(self.store.stat("kept").refs, 1)
+        self.assertEqual(refs, 1)
         self.cannot_alter("the array", array.ctypes.data, 100001, "kept", want)
         self.cannot_alter("the object", o.numpy().ctypes.data, 100001, "kept", want)
 
