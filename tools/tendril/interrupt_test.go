@@ -83,13 +83,15 @@ func TestInterruptedVerbs(t *testing.T) {
 			case <-ended:
 				t.Fatalf("it ended before: %v\n%s", cmd.ProcessState, &said)
 			}
+			signaled := time.Now()
 			cmd.Process.Signal(x.signal)
 			<-ended
+			cut := time.Since(signaled) >= undoTime // it may not have said anything
 			if code := cmd.ProcessState.ExitCode(); code != 128+int(x.signal) {
 				t.Errorf("%v\n%s", cmd.ProcessState, &said)
 			}
 			half := strings.Contains(x.args, "replicas") // it says what is published all the same
-			if strings.Contains(said.String(), "context") != half {
+			if strings.Contains(said.String(), "context") != half && !(half && cut) {
 				t.Errorf("it says %s", &said)
 			}
 			if left, _ := os.ReadDir(cmd.Dir); len(left) > 0 {
