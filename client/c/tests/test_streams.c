@@ -343,8 +343,8 @@ static void filling(void)
 	OK(tendril_fill(helper, tendril_by_id(b.id), &part));
 	tendril_abort(&part);
 	tendril_close(helper);
-	IS(TENDRIL_ABORTED, tendril_seal_filled(&b, 5000, 0, NULL));
-	OK(tendril_seal_filled(&b, 5000, 1, &o));
+	IS(TENDRIL_ABORTED, tendril_seal_filled(&b, PATIENCE_MS, 0, NULL));
+	OK(tendril_seal_filled(&b, PATIENCE_MS, 1, &o));
 	tendril_release(&o);
 	OK(tendril_delete(creator, tendril_named("filled")));
 	IS(TENDRIL_NOT_FOUND, tendril_fill(creator, tendril_named("filled"), &part));

@@ -178,11 +178,12 @@ class Objects(WithFake):
         for background in (True, False):
             before, maps = descriptors(), mapped()
             store = tendril.connect(self.fake.path, background=background)
-            store.get("x").release()
+            got = store.get("x")
             mine, theirs = {d for d in descriptors() - before}, mapped()
+            got.release()
             self.assertTrue(mine and theirs > maps)
             tidier = store._live._tidier
-            del store
+            del got, store
             gc.collect()
             if tidier is not None and tidier._thread is not None:
                 tidier._thread.join(PATIENCE)
