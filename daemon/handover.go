@@ -51,6 +51,9 @@ const (
 // handoverTime is what a successor has for its start.
 const handoverTime = time.Minute
 
+// meetTime is what a successor has for its first word. Until then this daemon serves.
+const meetTime = 30 * time.Second
+
 // inheritance is what one daemon leaves to the next.
 type inheritance struct {
 	incarnation cluster.Incarnation
@@ -109,7 +112,7 @@ type successor struct {
 // ended.
 func (d *Daemon) handOver(ctx context.Context, next *successor, steps []step) (over bool, err error) {
 	defer next.link.Close()
-	if err := next.meet(d.cfg.StateDir, 5*time.Second+d.patience()); err != nil {
+	if err := next.meet(d.cfg.StateDir, meetTime); err != nil {
 		d.log.WithError(err).WithField("pid", next.pid).Warn("a takeover failed before it began")
 		return false, nil
 	}
