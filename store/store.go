@@ -269,6 +269,8 @@ func (s *Store) Close() {
 	s.mu.Lock()
 	s.dropAll()
 	s.unlock()
+	s.mu.Lock() // who still gives memory back asks the watch under it
+	defer s.mu.Unlock()
 	s.watch.Close()
 }
 
