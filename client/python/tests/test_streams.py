@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import select
 import signal
 import struct
 import subprocess
@@ -194,7 +195,10 @@ class Streams(WithDaemon):
 import signal, sys, tendril
 store = tendril.connect()
 reader = store.reader("s-int", existing=True)
-signal.signal(signal.SIGUSR1, signal.default_int_handler)
+def once(*_):
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    raise KeyboardInterrupt
+signal.signal(signal.SIGUSR1, once)
 try:
     print("ready", flush=True)
     reader.pop()
@@ -210,8 +214,9 @@ print(frame.number, frame.bytes().decode(), flush=True)
                                  text=True)
         try:
             self.assertEqual(child.stdout.readline(), "ready\n")
-            time.sleep(0.1)  # Pause: most likely it waits by now. If not, the outcome is the same.
-            child.send_signal(signal.SIGUSR1)
+            # Most likely it waits after a moment. If not, the outcome is the same. As in interrupted, until it is seen.
+            while not select.select([child.stdout], [], [], 0.1)[0]:
+                child.send_signal(signal.SIGUSR1)
             self.assertEqual(child.stdout.readline(), "interrupted\n")
             writer.push(b"first")
             writer.push(b"second")
@@ -297,16 +302,28 @@ class Late(WithDaemon):
         self.addCleanup(self.relay.close)
         self.late = tendril.connect(self.relay.path, reconnect=False)
         self.addCleanup(self.late.close)
-        self.addCleanup(signal.signal, signal.SIGUSR1, signal.signal(signal.SIGUSR1, signal.default_int_handler))
+        self.addCleanup(signal.signal, signal.SIGUSR1, signal.getsignal(signal.SIGUSR1))
 
     def interrupted(self, call, when):
-        """Calls, and interrupts it, as Ctrl-C does, when the function when returns."""
+        """Calls, and interrupts it once, as Ctrl-C does, when the function when returns. Python does not see a signal
+        that comes just before the thread waits in the kernel: so it is sent until it is seen.
+        """
+        came = threading.Event()
+
+        def first(*_):
+            if not came.is_set():
+                came.set()
+                raise KeyboardInterrupt
+
         def interrupt():
             try:
                 when()
             finally:
-                signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+                while not came.is_set():
+                    signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+                    came.wait(0.1)
 
+        signal.signal(signal.SIGUSR1, first)
         thread = threading.Thread(target=interrupt)
         with self.assertRaises(KeyboardInterrupt):
             thread.start()
