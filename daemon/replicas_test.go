@@ -30,7 +30,7 @@ func (x *clusterOf) replicate(i int, name string, o client.ReplicateOptions) (s 
 	x.t.Helper()
 	await.Until(x.t, fmt.Sprintf("%q is as wanted: %+v", name, o), func() bool {
 		raw, err := x.conns[i].Replicate(context.Background(), object.ID{}, name, o)
-		if errors.Is(err, object.ErrBusy) || errors.Is(err, object.ErrTimeout) { // a node is slow to answer
+		if errors.Is(err, object.ErrBusy) { // a node is slow to answer
 			return false
 		}
 		if err == nil {
